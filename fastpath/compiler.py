@@ -252,6 +252,8 @@ def _written(
     program = lowering.run()
     program.epilogues = options.epilogue_fusion
     program.products = options.numerics == "fast"
+    if options.cudagraphs and not device.is_cpu:
+        program.written = {}  # an input that a recording is given a copy of is written to behind it
     otherwise = _Otherwise(graph, report, device, options, boxed, sizes, more)
     first = FirstCall(graph, device.device, report)
     wrapper = Wrapper(

@@ -16,6 +16,7 @@ from fastpath.ir.program import (
     Node,
     Program,
     Result,
+    Scatter,
     Tensor,
     named,
     tensors_in,
@@ -66,7 +67,7 @@ class Memory:
     steps, what is not needed behind them and is the program's to free. ``plan``: where what is kept
     between calls lies. ``laid``: of nodes that kernels write, what their memory is made as, if not
     as they are. ``heirs``: of nodes that get a dead one's memory, which that is; ``sums``: the same
-    of products that are added to what was there; ``inherited``: all of these.
+    of products that are added to what was there, and of what else is; ``inherited``: all of these.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Memory:
         self.plan = self._plan()
         self.laid = self._laid()
         self._seen = self._seen_by_others()
-        self.sums = self._sums()
+        self.sums = self._sums() | self._bases()
         self.heirs = self._heirs()
         self.inherited = {*self.heirs.values(), *self.sums.values()}
 
@@ -138,12 +139,14 @@ class Memory:
                     seen.setdefault(t.node, []).append(t)
         kept = self.plan.offsets
         fit = (n for n in seen if n in self.stored and n not in self.returned and n not in kept)
-        found = {node: only_seen_as(node, seen[node]) for node in fit}
+        alone = (n for n in fit if not isinstance(n, Scatter))
+        found = {node: only_seen_as(node, seen[node]) for node in alone}
         return {node: t for node, t in found.items() if t is not None}
 
     def _plan(self) -> Plan:
         made: Births = {**self.births}
-        births: Births = {**self.births}
+        shared = {*self._bases(), *self._bases().values()}
+        births: Births = {p: [n for n in some if n not in shared] for p, some in made.items()}
         calls = [(place, c.call) for place, c in enumerate(self.order) if c.call is not None]
         for place, call in calls:
             made[place] = [n for n in call.outputs if not n.number]
@@ -190,6 +193,11 @@ class Memory:
                 found[result] = node
         kept = self.plan.offsets
         return {n: dead for n, dead in found.items() if n not in kept and dead not in kept}
+
+    def _bases(self) -> dict[Node, Node]:
+        """What is written to at places that are data, and lies where it was before."""
+        members = itertools.chain.from_iterable(cluster.members for cluster in self.order)
+        return {n: n.base for n in members if isinstance(n, Scatter)}
 
     def settled(self, node: Node) -> bool:
         """Whether it is known where a node lies, or the caller gets it."""

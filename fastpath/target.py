@@ -31,7 +31,8 @@ class Target:
     ``rows``: that a unit takes at once where it only adds up what it reads. ``across``: whether
     it is dear to read from line to line of memory, so that it is done once. ``wide``: whether
     eager computes variances in float64. ``recomputed``: what it may cost at most, in additions,
-    that two kernels compute the same of a tensor or two, rather than one stores it.
+    that two kernels compute the same of a tensor or two, rather than one stores it. ``scatters``:
+    whether any units may write, or add, to the same element.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Target:
     flat: int = 0
     wide: bool = False
     recomputed: int = 8
+    scatters: bool = False
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -126,5 +128,7 @@ GPU = Target(
     whole=16_384,
     ends=1 << 19,
     fused=True,
+    in_place=True,
     recomputed=24,
+    scatters=True,
 )

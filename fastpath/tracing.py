@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from fastpath.ir.expr import Expr
-from fastpath.ir.program import Call, Computed, Program, Reduction, Scan, tensors_in
+from fastpath.ir.program import Call, Computed, Program, Reduction, Scan, Scatter, tensors_in
 from fastpath.schedule.kernel import Accumulate, Keep, Kernel, Store
 from refcompiler.runtime.trace import Trace, current
 
@@ -91,6 +91,8 @@ def _computed(node: Computed) -> Iterator[str]:
         how = f" {node.kind} over {[str(node.axes[d]) for d in sorted(node.reduced)]}"
     elif isinstance(node, Scan):
         how = f" running {node.kind} along {node.axes[node.dim]}"
+    elif isinstance(node, Scatter):
+        how = f" {node.kind} into {node.base.name}"
     yield f"{node.name}: {node.dtype}{list(node.shape)} for {space or 'one point'}:"
     lines: list[str] = []
     value = _Values(lines).text(node.value)

@@ -31,6 +31,7 @@ from fastpath.ir.program import (
     Program,
     Result,
     Scalar,
+    Scatter,
     Tensor,
     named,
     tensors_in,
@@ -143,7 +144,8 @@ class Wrapper:
         target = self.device.target
         fusion = Fusion(self.program, target.ends, target.across, target.recomputed)
         if self.device.target.in_place:
-            self.over = written_last(fusion, candidates(self.program))
+            wanted = candidates(self.program)
+            self.over = written_last(fusion, wanted, self.device.is_cpu)
             for node, given in self.over.items():
                 node.strides = given.strides
         together = self._together(fusion)
@@ -365,10 +367,12 @@ class Wrapper:
         sizes = self.program.sizes
         kernel = Builder(cluster, name, roots, stored, self.read, target, sizes).build()
         for node in own:
+            if isinstance(node, Scatter):
+                in_place(kernel, node.name, node.base.name)
             if node in self.over and in_place(kernel, node.name, self.over[node].name):
                 self._variable[node] = self._variable[self.over[node]]
                 self.overwritten[node] = None
-        if target.in_place and not joined:
+        if self.device.is_cpu and not joined:
             self._take_over(kernel, own, self.memory.leaving(place))
         run, source = self.device.compile_kernel(kernel, sizes)
         self.kernels.append(source)
@@ -642,7 +646,8 @@ class Wrapper:
         ]
         if self.overwritten:
             self.names["counted"] = torch.autograd.graph.increment_version
-            given = "".join(f"{self._variable[node]}, " for node in self.overwritten)
+            written = dict.fromkeys(self._variable[node] for node in self.overwritten)
+            given = "".join(f"{name}, " for name in written)
             self.lines.append(f"counted(({given}))")
         self.lines.append(f"return ({''.join(f'{text}, ' for text in texts)})")
 

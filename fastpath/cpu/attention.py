@@ -242,6 +242,8 @@ def attention(call: Call) -> Attention | None:
     if type(scale) not in (int, float):
         return None
     found = Attention(q, k, v, mask, float(scale), bool(given["is_causal"]))
+    if rows == 1:  # each key and value is read once: to lay them anew takes longer
+        return None
     return found if found.chunk >= min(LEAST_ROWS, rows) else None
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from fastpath.cpu import blocks, short
 from fastpath.cpu.blocks import Blocks, InBlocks, Span, in_blocks
 from fastpath.cpu.payloads import Payloads
+from fastpath.cpu.scattered import Scattered
 from fastpath.cpu.scopes import HalfScope, Scope, combine, renamed, row_of
 from fastpath.cpu.segments import Case, Facts, cases, folded, segments
 from fastpath.cpu.sidebyside import SideBySide, total
@@ -287,6 +288,9 @@ class Printer(Lines):
             if isinstance(s, Accumulate):
                 self._start(s)
         self._hoist([s.value for s in stage.statements], inside)
+        if self.kernel.scattered():
+            Scattered(self, stage).print()
+            return
         parts = self._in_blocks(stage)
         if parts is None:
             self._loops(stage)

@@ -54,11 +54,13 @@ class Stages(Values):
 
     def _stage(self, stage: Stage) -> None:
         if not stage.axes:
+            self._read_first(stage)
             for s in stage.statements:
                 self._statement(s)
         elif any(isinstance(s, Accumulate) and s.running for s in stage.statements):
             self._scan(stage)
         elif self.plan.persistent:
+            self._read_first(stage)
             for s in stage.statements:
                 if isinstance(s, Accumulate):
                     self._reduce(s, self._inside(s.kind, s.value))
@@ -66,6 +68,14 @@ class Stages(Values):
                     self._statement(s)
         else:
             self._loop(stage)
+
+    def _read_first(self, stage: Stage) -> None:
+        """Name what a statement may write over before another one reads it."""
+        for e in stage.loads() if self.kernel.in_place else ():
+            if e.args[0] in self.kernel.in_place and not self.text(e).isidentifier():
+                name = self.fresh()
+                self.line(f"{name} = {self.known[e]}")
+                self.known[e] = name
 
     def _scan(self, stage: Stage) -> None:
         """Blocks one after the other in the order of their points; a carry goes from each on."""
@@ -82,6 +92,7 @@ class Stages(Values):
             self.line(f"for r_first in range(0, {self.number(plan.r_points)}, {plan.r_block}):")
             self.depth += 1
             self._points("r_first")
+        self._read_first(stage)
         for each in stage.statements:
             if isinstance(each, Accumulate):
                 self._carry(each, carries[each.reduction])
@@ -128,6 +139,7 @@ class Stages(Values):
             self.line("tl.debug_barrier()")  # other threads of the program stored it
 
         def body() -> None:
+            self._read_first(stage)
             for each in stage.statements:
                 if isinstance(each, Accumulate):
                     name, value = running[each.reduction], self._inside(each.kind, each.value)
@@ -241,7 +253,7 @@ class Stages(Values):
         self.sums |= {found.maximum: whole, found.total: sums}
 
     def _written(self) -> set[str]:
-        return {b.name for b in self.kernel.buffers if b.written}
+        return {b.name for b in self.kernel.buffers if b.written} - self.kernel.in_place
 
     def _inside(self, kind: str, value: Expr) -> str:
         """The value, of the whole block, and the neutral element outside."""
@@ -266,11 +278,30 @@ class Stages(Values):
     def _statement(self, s: Statement) -> None:
         assert isinstance(s, Store), "a unit of the GPU has no scratch rows"
         value = self.text(s.value)
+        if s.index.lookups():
+            self._scatter(s, value)
+            return
         self.stored[(s.buffer, s.index)] = value
         pointer, mask = self._place(s.buffer, s.index, store=True)
         if not self._kinds(s.index) and self.varying(s.value):
             pointer += " + x"  # of a single result: a block of one address for a block of one value
         self.line(f"tl.store({pointer}, {value}{mask}{self._kept(s.buffer, None)})")
+
+    def _scatter(self, s: Store, value: str) -> None:
+        """At each point, where data says: also what is alike for several points, for each."""
+        plan = self.plan
+        kinds = [kind for kind, axes in (("x", plan.x), ("r", plan.r)) if axes]
+        shape = [plan.x_block, plan.r_block][: len(kinds)]
+        pointer, mask = self._pointer(s.buffer, s.index), self._mask(kinds)
+        block = self.fresh()
+        self.line(f"{block} = tl.zeros({shape}, tl.int32)")
+        place = f"{pointer} + {block}"
+        dtype = TRITON_TYPE[self.dtype[s.buffer]]
+        given = f"tl.broadcast_to(({value}).to(tl.{dtype}), {shape})"
+        if s.adds:
+            self.line(f'tl.atomic_add({place}, {given}{mask}, sem="relaxed")')
+        else:
+            self.line(f"tl.store({place}, {given}{mask})")
 
 
 def neutral(kind: str, dtype: str) -> bool | int | float:

@@ -193,7 +193,8 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     width, rows = _count(r), _count(x)
     if not known(*(a.extent for a in r)):
         return _rows_of_any_length(kernel, x, r, width)
-    common = common_beginning(kernel, r) if width >= LONG and rows > 1 else None
+    laid = width >= LONG and rows > 1 and not kernel.in_place  # whose ends would be read again
+    common = common_beginning(kernel, r) if laid else None
     start, group = common or (None, 1)
     if width > PERSISTENT:
         warps, points = (LOOPED // (A_LOOP * LANES) if rows > FEW else MOST_WARPS), A_LOOP

@@ -18,7 +18,7 @@ from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import divides, known
 from fastpath.ir.types import saturates
-from fastpath.schedule.kernel import Kernel, Transposed
+from fastpath.schedule.kernel import Kernel, Store, Transposed
 from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, is_float
 from specs.scalars import SCALARS, TRITON_TYPE, cast_text
@@ -363,7 +363,9 @@ class Values(Lines):
 
     def _count_uses(self) -> None:
         seen: set[Expr] = set()
-        stack = [s.value for stage in self.kernel.stages for s in stage.statements]
+        statements = [s for stage in self.kernel.stages for s in stage.statements]
+        stack = [s.value for s in statements]
+        stack += [e for s in statements if isinstance(s, Store) for e in s.index.lookups()]
         for e in stack:
             self._uses[e] = self._uses.get(e, 0) + 1
         while stack:

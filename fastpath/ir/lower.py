@@ -43,6 +43,7 @@ from fastpath.ir.program import (
 from fastpath.ir.rules import RULES, dims_of
 from fastpath.ir.size import Size, Undecided, known
 from fastpath.ir.types import castable, computable, name_of
+from fastpath.ir.writes import Patch, without_copies
 from fastpath.options import DEFAULT, Options
 from fastpath.target import CPU, Target
 from refcompiler.aot.draws import draw_again, draws
@@ -81,6 +82,8 @@ class Lowering:
         self.elsewhere: set[Node] = set()  # nodes on another device, which no kernel reads
         self.values: dict[torch.fx.Node, Any] = {}
         self.inputs: list[Input] = []
+        self.overwritten: set[Node] = set()  # inputs that have new values behind the call
+        self.patches: dict[Node, Patch] = {}  # what is another tensor but for some elements
         self.constants: list[torch.Tensor] = []
         self.steps: list[Computed | Call] = []
         self._names = 0
@@ -91,9 +94,14 @@ class Lowering:
 
     def run(self) -> Program:
         outputs: list[Any] = []
+        kept = set(self.graph.meta.get(NEW_VALUES, {}).values())
+        count = 0
         for node in self.graph.graph.nodes:
             if node.op == "placeholder":
-                self.values[node] = self._given(node)
+                self.values[node] = given = self._given(node)
+                if count in kept and isinstance(given, Tensor):
+                    self.overwritten.add(given.node)
+                count += 1
             elif node.op == "get_attr":
                 constant = getattr(self.graph, node.target)
                 # A branch or the body of a loop, or a generator that operators are given.
@@ -106,6 +114,7 @@ class Lowering:
                 outputs = list(self._arguments(node.args[0]))
             else:
                 self.values[node] = self._call(node)
+        without_copies(self.steps, outputs)
         program = Program(self.inputs, self.steps, outputs, self.parameters, self.sizes)
         given = [self.values[n] for n in self.graph.graph.find_nodes(op="placeholder")]
         for place, number in self.graph.meta.get(NEW_VALUES, {}).items():

@@ -14,11 +14,12 @@ from typing import Any
 from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply, broadcast_read
 from fastpath.ir.expr import FALSE, TRUE, Expr
-from fastpath.ir.index import Index
+from fastpath.ir.index import Index, constant
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import Number, Undecided, known, surely
 from fastpath.ir.types import name_of
 from fastpath.ir.views import first_of
+from fastpath.ir.writes import Patch, keep_patch, patched
 from specs.dtypes import compute_dtype, fits
 
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
@@ -65,7 +66,7 @@ def _replaced(index: Position, dim: int, value: Index) -> Position:
     return (*index[:dim], value, *index[dim + 1 :])
 
 
-def _without(index: Position, dim: int) -> Position:
+def _without(index: tuple[Any, ...], dim: int) -> tuple[Any, ...]:
     return (*index[:dim], *index[dim + 1 :])
 
 
@@ -162,7 +163,11 @@ def _slice_into(
         at = _replaced(index, dim, place)
         return where_true(inside, lambda: E.cast(broadcast_read(piece, at), kept), other)
 
-    return lowering.output(val, body, "slice")
+    def place(index: Position) -> Position:
+        return _replaced(index, dim, index[dim] * step + start)
+
+    space = (*shape[:dim], piece.shape[dim], *shape[dim + 1 :])
+    return _over(lowering, val, piece, under, space, place, body, "slice")
 
 
 def _select_into(
@@ -179,7 +184,32 @@ def _select_into(
         at = _without(index, dim)
         return where_true(inside, lambda: E.cast(piece.read(at), kept), other)
 
-    return lowering.output(val, body, "select")
+    def to(index: Position) -> Position:
+        return (*index[:dim], constant(place), *index[dim:])
+
+    return _over(lowering, val, piece, under, _without(shape, dim), to, body, "select")
+
+
+def _over(
+    lowering: Any,
+    val: Any,
+    piece: Tensor,
+    under: Tensor | None,
+    space: tuple[Number, ...],
+    place: Callable[[Position], Position],
+    body: Callable[[Position], Expr],
+    stem: str,
+) -> Tensor:
+    """``piece`` at ``place`` of ``under``, in its memory if that lasts, or else what ``body`` has
+    at each position."""
+
+    def otherwise() -> Tensor:
+        made: Tensor = lowering.output(val, body, stem)
+        return made
+
+    if under is None or piece.shape != space:
+        return otherwise()
+    return patched(lowering, val, Patch(under, space, place, piece.read), piece, otherwise)
 
 
 def _backward(
@@ -214,7 +244,9 @@ def _copy(lowering: Any, val: Any, bound: dict[str, Any], given: str = "src") ->
     if not isinstance(source, Tensor):
         raise NotLowered("a number in the place of a tensor")
     dtype = name_of(val.dtype)
-    return lowering.output(val, lambda i: E.cast(broadcast_read(source, i), dtype), "copy")
+    made: Tensor = lowering.output(val, lambda i: E.cast(broadcast_read(source, i), dtype), "copy")
+    keep_patch(lowering, source, made)
+    return made
 
 
 RULES: dict[str, Rule] = {

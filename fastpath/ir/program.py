@@ -252,6 +252,38 @@ class Scan(Computed):
         return self.body(index)
 
 
+class Scatter(Computed):
+    """``base`` with ``value(index)`` written, for each ``index`` of ``space``, at the place of it
+    that ``place(index)`` gives.
+
+    It lies in the memory of ``base``, which nothing else reads. ``kind``: ``sum`` of what is there
+    and what is written, or ``put``. In which order places are written to that are given more than
+    once is not said, but along the dimensions ``in_order`` of ``space``. :attr:`value` is a
+    ``put``: the element, and where it goes. ``of``: what ``base`` is a copy of, if it is one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base: Node,
+        kind: str,
+        space: Sequence[Number],
+        place: Callable[[Position], Position],
+        value: Callable[[Position], Expr],
+        of: Node | None = None,
+        in_order: Iterable[int] = (),
+    ):
+        super().__init__(name, base.shape, base.dtype, base.strides)
+        self.base, self.kind = base, kind
+        self.of = of
+        self.in_order = frozenset(in_order)
+        self.space = tuple(space)
+        self._place, self._written = place, value
+
+    def at(self, index: Position) -> Expr:
+        return Expr("put", (self._written(index), self._place(index)), self.dtype)
+
+
 def named(target: Any) -> str:
     """An operator's name, or a Python function's."""
     return target.__name__ if isinstance(target, FunctionType) else str(target)

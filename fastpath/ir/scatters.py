@@ -2,7 +2,7 @@
 
 Each element of the result asks which writes are meant for it, in eager's order, so that nothing is
 written twice and what is written to need not be copied first. That pays while there are few writes
-along the dimension; more of them are made by ATen.
+along the dimension; more of them go to copies (:mod:`fastpath.ir.writes`), or are made by ATen.
 """
 
 from __future__ import annotations
@@ -14,23 +14,37 @@ from typing import Any
 from fastpath.ir import expr as E
 from fastpath.ir.elementwise import NotLowered, apply, broadcast_read
 from fastpath.ir.expr import Bounds, Expr
-from fastpath.ir.gathers import integer, integers, out_of_bounds
-from fastpath.ir.index import ZERO, Index, constant
+from fastpath.ir.gathers import integer, integers, out_of_bounds, placed_by
+from fastpath.ir.index import ZERO, constant
 from fastpath.ir.pieces import TRUE, both, within
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import known
 from fastpath.ir.types import name_of
+from fastpath.ir.writes import Patch, lasting, refused, written
 from specs.dtypes import REDUCED, compute_dtype, fits
 
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
 Adding = Callable[[Expr, Expr], Expr]  # what is there and what is added to it, both to compute with
-Value = Callable[[Position, int], Expr]  # of a write: the position of the result, and its number
+Value = Callable[[Position], Expr]  # of a write: by its position among them
 
 MOST = 4  # writes along the dimension
 _MANY = f"more than {MOST} writes along a dimension, which ATen makes one after the other"
 
 
-def _written(
+def _apart(lowering: Any, under: Tensor, count: Any, adds: bool) -> bool:
+    """Whether each write is made for itself: there are many, which has to be possible, or what is
+    written to is there, and most of it stays as it is."""
+    reason = refused(lowering, under.dtype, adds)
+    if not known(count, *under.shape):
+        raise NotLowered(_MANY)
+    if count <= MOST:
+        return not reason and lasting(lowering, under)
+    if reason:
+        raise NotLowered(reason if lowering.target.scatters else _MANY)
+    return True
+
+
+def _few(
     lowering: Any,
     val: Any,
     under: Tensor,
@@ -43,8 +57,6 @@ def _written(
     """``under`` with ``count`` writes along ``dim``, which ``add`` to what is there, if given;
     ``where`` says whether the write is there for a position of the result, and the place along
     ``dim`` that it is for."""
-    if not known(count) or count > MOST:
-        raise NotLowered(_MANY)
     dtype = name_of(val.dtype)
     kept = compute_dtype(dtype)
     if add and count > 1 and dtype in REDUCED and lowering.target.name != "cpu":
@@ -58,7 +70,8 @@ def _written(
             there, place = where(index, k)
             meant = apply("eq", E.position(index[dim]), E.guarded(place, there))
             hit = both(there, meant)
-            one = E.guarded(E.cast(value(index, k), kept), hit)
+            at = (*index[:dim], constant(k), *index[dim + 1 :])
+            one = E.guarded(E.cast(value(at), kept), hit)
             total = apply("where", hit, add(total, one) if add else one, total)
         return total
 
@@ -100,13 +113,31 @@ def _scatter(add: bool, lowering: Any, val: Any, bound: dict[str, Any]) -> Tenso
                 there = both(there, within(index[d], 0, n))
         return there, _place(indices, at(index, k), bounds)
 
-    def value(index: Position, k: int) -> Expr:
+    def value(at: Position) -> Expr:
         if source is None:
             return E.cast(E.const(number, dtype), compute_dtype(dtype))
-        return source.read(at(index, k))
+        return source.read(at)
 
+    def to(at: Position) -> Position:
+        return (*at[:dim], E.bounded(integer(indices, at), bounds), *at[dim + 1 :])
+
+    patch = Patch(under, indices.shape, to, value)
+    if _apart(lowering, under, indices.shape[dim], add):
+        return _patched(lowering, val, patch, add)
     adding = _sum if add else None  # eager's kernel keeps float32 sums of 16-bit numbers
-    return _written(lowering, val, under, dim, indices.shape[dim], where, value, adding)
+    made = _few(lowering, val, under, dim, indices.shape[dim], where, value, adding)
+    return _noted(lowering, made, patch, add)
+
+
+def _patched(lowering: Any, val: Any, patch: Patch, add: bool) -> Tensor:
+    made = written(lowering, val, patch.under, patch.space, patch.place, patch.value, add)
+    return _noted(lowering, made, patch, add)
+
+
+def _noted(lowering: Any, made: Tensor, patch: Patch, add: bool) -> Tensor:
+    if not add:
+        lowering.patches[made.node] = patch
+    return made
 
 
 def _rows(
@@ -117,8 +148,10 @@ def _rows(
     dim: int,
     value: Value,
     add: Adding | None = None,
+    added: Value | None = None,
 ) -> Tensor:
-    """Writes of whole slices along ``dim``, one for each element of ``index``."""
+    """Writes of whole slices along ``dim``, one for each element of ``index``; ``added``: what
+    ``add`` adds of ``value``, if that is not it."""
     under, indices = bound["self"], bound["index"]
     integers(indices)
     if len(indices.shape) > 1 or not under.shape:
@@ -127,8 +160,16 @@ def _rows(
     def where(index: Position, k: int) -> tuple[Expr, Expr]:
         return TRUE, _place(indices, (constant(k),) if indices.shape else (), bounds)
 
+    def to(at: Position) -> Position:
+        return (*at[:dim], E.bounded(integer(indices, at[dim : dim + 1]), bounds), *at[dim + 1 :])
+
     count = indices.shape[0] if indices.shape else 1
-    return _written(lowering, val, under, dim, count, where, value, add)
+    space = (*under.shape[:dim], count, *under.shape[dim + 1 :])
+    patch, adds = Patch(under, space, to, added or value), add is not None
+    if _apart(lowering, under, count, adds):
+        return _patched(lowering, val, patch, adds)
+    made = _few(lowering, val, under, dim, count, where, value, add)
+    return _noted(lowering, made, patch, adds)
 
 
 def _index_add(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
@@ -141,15 +182,16 @@ def _index_add(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     dim = bound["dim"] % len(under.shape)
     bounds = Bounds(under.shape[dim], False, *out_of_bounds("RuntimeError", dim))
 
-    def value(index: Position, k: int) -> Expr:
-        return source.read((*index[:dim], constant(k), *index[dim + 1 :]))
+    def scaled(at: Position) -> Expr:
+        one = E.cast(source.read(at), compute_dtype(dtype))
+        return one if alpha == 1 else apply("mul", one, E.cast(E.const(alpha, dtype), one.dtype))
 
     adding = _rounded_sum(dtype)
     if alpha != 1:
         adding = _scaled_sum(alpha, dtype, len(under.shape) == 1)
     elif as_scatter(under, dim, bound["index"], alpha):
         adding = _sum
-    return _rows(lowering, val, bound, bounds, dim, value, adding)
+    return _rows(lowering, val, bound, bounds, dim, source.read, adding, scaled)
 
 
 def as_scatter(under: Tensor, dim: int, places: Tensor, alpha: Any) -> bool:
@@ -178,10 +220,7 @@ def _index_copy(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     error, message = out_of_bounds("IndexError", dim)
     bounds = Bounds(under.shape[dim], False, error, f"index_copy_(): {message}")
 
-    def value(index: Position, k: int) -> Expr:
-        return source.read((*index[:dim], constant(k), *index[dim + 1 :]))
-
-    return _rows(lowering, val, bound, bounds, dim, value)
+    return _rows(lowering, val, bound, bounds, dim, source.read)
 
 
 def _index_fill(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
@@ -196,7 +235,7 @@ def _index_fill(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     elif number.dtype != dtype:
         raise NotLowered("a number of another dtype")
 
-    def value(index: Position, k: int) -> Expr:
+    def value(at: Position) -> Expr:
         if isinstance(number, Tensor):
             return number.read(())
         return E.cast(E.const(number, dtype), compute_dtype(dtype))
@@ -207,22 +246,40 @@ def _index_fill(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
 def _index_put(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     under, values, add = bound["self"], bound["values"], bound.get("accumulate", False)
     given = [(d, i) for d, i in enumerate(bound["indices"]) if i is not None]
-    if len(given) != 1 or values.dtype != under.dtype:
-        raise NotLowered("writes by several positions, or of another dtype")
-    ((dim, indices),) = given
-    if indices.dtype == "bool":
+    if not given or values.dtype != under.dtype:
+        raise NotLowered("writes of another dtype, or by no positions")
+    dim, indices = given[0]
+    if len(given) == 1 and indices.dtype == "bool":
         return _masked(lowering, val, under, dim, indices, values, add)
+    if len(given) > 1 or len(indices.shape) > 1:
+        return _put(lowering, val, under, bound["indices"], values, add)
     bounds = Bounds(under.shape[dim], True, *out_of_bounds("IndexError", dim))
     shape = (*under.shape[:dim], *indices.shape, *under.shape[dim + 1 :])
     if len(values.shape) > len(shape):
         raise NotLowered("values of more dimensions than they are written to")
 
-    def value(index: Position, k: int) -> Expr:
-        at: tuple[Index, ...] = (constant(k),) if indices.shape else ()
-        return broadcast_read(values, (*index[:dim], *at, *index[dim + 1 :]))
+    def value(at: Position) -> Expr:
+        if not indices.shape:
+            at = (*at[:dim], *at[dim + 1 :])
+        return broadcast_read(values, at)
 
     adding = _rounded_sum(under.dtype) if add else None
     return _rows(lowering, val, {**bound, "index": indices}, bounds, dim, value, adding)
+
+
+def _put(lowering: Any, val: Any, under: Tensor, indices: Any, values: Tensor, add: bool) -> Tensor:
+    """Writes by several tensors of positions, or by one of more than one dimension."""
+    reason = refused(lowering, under.dtype, add)
+    if reason:
+        raise NotLowered(f"{reason}, by several positions")
+    space, moved = placed_by(under, indices)
+    if len(values.shape) > len(space):
+        raise NotLowered("values of more dimensions than they are written to")
+
+    def value(at: Position) -> Expr:
+        return broadcast_read(values, at)
+
+    return _patched(lowering, val, Patch(under, space, moved, value), add)
 
 
 def _masked(

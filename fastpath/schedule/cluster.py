@@ -27,6 +27,7 @@ from fastpath.ir.program import (
     Reduction,
     Result,
     Scan,
+    Scatter,
 )
 from fastpath.ir.size import Number, divides
 from fastpath.schedule.cost import CHEAP, MOST_DEPTH, own_cost
@@ -47,6 +48,7 @@ class Cluster:
         self.inner: set[Node] = set()  # members that run over the reduced axes too
         self.call: Call | None = None
         self.needs: set[Node] = set()
+        self.alone = False  # nothing joins it: where it writes, data says, or it may not be needed
 
     @property
     def product(self) -> Product | None:
@@ -120,6 +122,9 @@ class Fusion:
         self.home: dict[Node, Cluster] = {}
         self._readers: dict[Node, list[Cluster]] = {}
         last_impure: Cluster | None = None
+        written = {program.inputs[number] for number in program.written.values()}
+        scatters = [step for step in program.steps if isinstance(step, Scatter)]
+        copies = {s.base for s in scatters if s.of in written}  # which may not have to be made
         self._after: dict[Cluster, set[Cluster]] = {}
         self._depths: dict[Node, int] = {}
         for step in self.roots.order:
@@ -134,10 +139,12 @@ class Fusion:
                         self._after[cluster] = {last_impure}
                     last_impure = cluster
                 continue
-            if isinstance(step, Product) or not any(map(self._joins(step), self._candidates(step))):
+            alone = isinstance(step, (Product, Scatter)) or step in copies
+            if alone or not any(map(self._joins(step), self._candidates(step))):
                 cluster = self._new()
                 joined = self._join(cluster, step)
                 assert joined
+                cluster.alone = alone and not isinstance(step, Product)
         if ends:
             self._join_rereading()
             self._join_ends(ends)
@@ -156,6 +163,13 @@ class Fusion:
         found |= self._after.get(cluster, set())
         found.discard(cluster)
         return found
+
+    def drop(self, node: Node, reader: Cluster) -> None:
+        """Leave out what makes ``node`` alone, which only ``reader`` needed."""
+        cluster = self.home.pop(node)
+        reader.needs.discard(node)
+        self.clusters.remove(cluster)
+        self.result.remove(cluster)
 
     def follow(self, cluster: Cluster, others: Collection[Cluster]) -> bool:
         """Let ``cluster`` come behind ``others`` too, if none of them needs it."""
@@ -224,6 +238,8 @@ class Fusion:
 
     def _join(self, cluster: Cluster, step: Computed) -> bool:
         needs = self.roots.needs[step]
+        if cluster.alone:
+            return False
         if cluster.product is not None:  # only elementwise work on what it makes
             if not isinstance(step, Pointwise) or needs.isdisjoint(cluster.members):
                 return False
@@ -437,6 +453,8 @@ def _walked(step: Computed) -> frozenset[int]:
     """The dimensions along which an accumulator is carried."""
     if isinstance(step, Scan):
         return frozenset({step.dim})
+    if isinstance(step, Scatter):
+        return step.in_order
     return step.reduced if isinstance(step, Reduction) else frozenset()
 
 

@@ -27,6 +27,7 @@ _FREE = {
     "reduced",
     "running",
     "tile",
+    "put",
 }
 _ONE = {
     *("add", "sub", "mul", "neg", "abs", "minimum", "maximum", "fmin", "fmax", "sign", "where"),

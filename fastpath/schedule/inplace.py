@@ -4,6 +4,10 @@ A graph is functional: it returns what an input that it writes to has afterwards
 copies that into it. Where the kernel that computes the new value is the last to read the old one,
 and reads each element just where it writes it, that copy and its memory can go. Nothing that may
 fail comes behind such a kernel: so a call that raises has changed nothing yet.
+
+Of an input that few elements are put into, as into a cache of keys, no other is read or written:
+the copy goes that the graph makes of it first, too. Where nobody else reads the old elements, it
+does not matter what comes behind, as what is put may be put again.
 """
 
 from __future__ import annotations
@@ -12,7 +16,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fastpath.ir.expr import Expr
-from fastpath.ir.program import Call, Computed, Input, Node, Pointwise, Program, Scan, tensors_in
+from fastpath.ir.index import linear
+from fastpath.ir.program import (
+    Call,
+    Computed,
+    Input,
+    Node,
+    Pointwise,
+    Program,
+    Scan,
+    Scatter,
+    tensors_in,
+)
+from fastpath.ir.writes import reads_only_at
 from fastpath.schedule.cluster import Cluster, Fusion
 from fastpath.schedule.kernel import Kernel, Store
 
@@ -24,6 +40,7 @@ def candidates(program: Program) -> dict[Computed, Input]:
     seen: dict[Node, int] = {}
     for t in tensors_in(program.outputs):
         seen[t.node] = seen.get(t.node, 0) + 1
+    returned = dict(seen)
     for step in program.steps:
         if isinstance(step, Call):
             for t in tensors_in((step.arguments, step.keywords)):
@@ -32,7 +49,12 @@ def candidates(program: Program) -> dict[Computed, Input]:
     for place, number in program.written.items():
         t, given = program.outputs[place], program.inputs[number]
         node = getattr(t, "node", None)
-        if not isinstance(node, (Pointwise, Scan)) or t.is_view or seen[node] != 1:
+        if not isinstance(node, (Pointwise, Scan, Scatter)) or t.is_view:
+            continue
+        if isinstance(node, Scatter):
+            if _writes(node)[0].of is not given or returned[node] != 1:
+                continue
+        elif seen[node] != 1:
             continue
         if (node.shape, node.dtype) != (given.shape, given.dtype) or not _apart(given):
             continue
@@ -52,9 +74,15 @@ def _apart(given: Input) -> bool:
     return all(n > 0 for n in given.shape)
 
 
-def written_last(fusion: Fusion, given: Mapping[Computed, Input]) -> dict[Computed, Input]:
-    """Those of ``given`` whose inputs nobody reads later: ``fusion.result`` is ordered so."""
+def written_last(
+    fusion: Fusion, given: Mapping[Computed, Input], rejecting: bool = True
+) -> dict[Computed, Input]:
+    """Those of ``given`` whose inputs nobody reads later: ``fusion.result`` is ordered so.
+
+    ``rejecting``: whether the program survives a position that there is not.
+    """
     accepted: dict[Computed, Input] = {}
+    anywhere: dict[Computed, Input] = {}
     readers: dict[Node, list[Cluster]] = {}
     for cluster in fusion.clusters:
         for node in cluster.needs:
@@ -64,11 +92,57 @@ def written_last(fusion: Fusion, given: Mapping[Computed, Input]) -> dict[Comput
         if writer is None or writer.call is not None:
             continue
         others = [c for c in readers.get(target, ()) if c is not writer]
+        if isinstance(node, Scatter):
+            writes = _writes(node)
+            copy = fusion.home.get(writes[0].base)
+            others = [c for c in others if c is not copy]
+            if not all(_reads_its_own(step, target, fusion) for step in writes):
+                continue
+            if all(step.kind == "put" for step in writes) and not others:
+                if not any(target in fusion.home[step].needs for step in writes):
+                    anywhere[node] = target
+                    continue
         if fusion.follow(writer, others):
             accepted[node] = target
-    if not accepted:
-        return {}
-    order = fusion.sorted()
+    fusion.result = fusion.sorted()
+    if accepted:
+        accepted = _last(fusion, accepted, rejecting)
+    found: dict[Computed, Input] = {}
+    for node, target in (*anywhere.items(), *accepted.items()):
+        found[node] = target
+        if isinstance(node, Scatter):
+            writes = _writes(node)
+            fusion.drop(writes[0].base, fusion.home[writes[0]])
+            found |= dict.fromkeys(writes, target)
+    return found
+
+
+def _writes(node: Scatter) -> list[Scatter]:
+    """``node`` and those into which it writes, the first one first."""
+    found = [node]
+    while isinstance(found[0].base, Scatter):
+        found.insert(0, found[0].base)
+    return found
+
+
+def _reads_its_own(node: Scatter, target: Input, fusion: Fusion) -> bool:
+    """Whether what is written depends on no other element of ``target`` than it replaces."""
+    value, place = node.value.args
+    own = linear(place, target.strides)
+
+    def inlined(source: Pointwise) -> bool:
+        return source not in fusion.roots.roots
+
+    if not reads_only_at(value, target, own, inlined):
+        return False
+    return not own.lookups() or target not in fusion.home[node].needs
+
+
+def _last(
+    fusion: Fusion, accepted: Mapping[Computed, Input], rejecting: bool
+) -> dict[Computed, Input]:
+    """Those of ``accepted`` behind which nothing may fail, once they come last."""
+    order = fusion.result
     writers = {fusion.home[node] for node in accepted}
     late: set[Cluster] = set()
     for cluster in order:
@@ -77,7 +151,7 @@ def written_last(fusion: Fusion, given: Mapping[Computed, Input]) -> dict[Comput
     fusion.result = [c for c in order if c not in late] + [c for c in order if c in late]
     allowed: set[Cluster] = set()
     for cluster in reversed(fusion.result):
-        if cluster.call is not None or _may_reject(cluster, fusion):
+        if cluster.call is not None or rejecting and _may_reject(cluster, fusion):
             break
         allowed.add(cluster)
     return {node: target for node, target in accepted.items() if fusion.home[node] in allowed}
@@ -114,6 +188,8 @@ def in_place(kernel: Kernel, node: str, given: str) -> bool:
     ]
     last = max([n for n, _ in stores], default=-1)
     if {n for n, _ in stores} != {last} or any(t.buffer == given for t in kernel.transposed):
+        return False
+    if kernel.product is not None:
         return False
     written = {store.index for _, store in stores}  # of complex numbers, both parts
     for n, stage in enumerate(kernel.stages):

@@ -49,9 +49,12 @@ def in_memory(dtype: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Store:
+    """``adds``: to what is there, among other units that do so."""
+
     buffer: str
     index: Index
     value: Expr
+    adds: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,9 +164,15 @@ class Kernel:
             isinstance(s, Accumulate) and s.running for g in self.stages for s in g.statements
         )
 
+    def scattered(self) -> list[Store]:
+        """The stores whose places are data."""
+        statements = [s for stage in self.stages for s in stage.statements]
+        return [s for s in statements if isinstance(s, Store) and s.index.lookups()]
+
     def bounds(self) -> list[Bounds]:
         """What its positions that are data are held against, each once."""
-        values = (s.value for stage in self.stages for s in stage.statements)
+        values = [s.value for stage in self.stages for s in stage.statements]
+        values += [e for s in self.scattered() for e in s.index.lookups()]
         return list(dict.fromkeys(e.args[1] for e in inside(values) if e.op == "bounded"))
 
     @property

@@ -14,7 +14,16 @@ from typing import Any
 
 from fastpath.ir.expr import Expr, guarded, inside, pair
 from fastpath.ir.index import Axis, Division, Index, contiguous_strides, linear, variable
-from fastpath.ir.program import Computed, Node, Pointwise, Position, Reduction, Result, Scan
+from fastpath.ir.program import (
+    Computed,
+    Node,
+    Pointwise,
+    Position,
+    Reduction,
+    Result,
+    Scan,
+    Scatter,
+)
 from fastpath.ir.size import Assumptions, divides, hint, known
 from fastpath.schedule import lines
 from fastpath.schedule.ahead import asked_ahead, asked_within
@@ -128,6 +137,13 @@ class Builder:
                     done = Expr("reduced", (node.name,), node.dtype)
                     self._write(node)
                     pending[at + 1].append((node, Store(node.name, offset, done)))
+                continue
+            if isinstance(node, Scatter):
+                self._write(node)
+                written, place = value.args
+                offset = linear(place, node.strides)
+                adds = node.kind == "sum"
+                pending[at].append((node, Store(node.name, offset, written, adds)))
                 continue
             if isinstance(node, Scan):
                 pending[at].append((node, Accumulate(node.name, node.kind, value, running=True)))
@@ -244,8 +260,8 @@ class Builder:
     # -- scratch rows ----------------------------------------------------------------------------
 
     def _inner_axes(self) -> list[Axis]:
-        """Outermost first. Scans go in the order of what is added up."""
-        if any(isinstance(node, Scan) for node in self.cluster.members):
+        """Outermost first. Scans go in the order of what is added up, and writes in their own."""
+        if any(isinstance(node, (Scan, Scatter)) for node in self.cluster.members):
             return [a for a in self.cluster.axes if a in self.cluster.reduced]
         usual = self._ordered(self.cluster.reduced)
         if self.target.unit or len(usual) < 2:
@@ -302,9 +318,11 @@ class Builder:
             if node not in self.cluster.inner:
                 continue
             index = self.cluster.place[node]
+            value = node.at(index)
             if node in self.stored and not isinstance(node, Reduction):
-                found.append((linear(index, node.strides), 2))
-            stack = [node.at(index)]
+                at = value.args[1] if isinstance(node, Scatter) else index
+                found.append((linear(at, node.strides), 2))
+            stack = [value]
             seen: set[Expr] = set()
             while stack:
                 for e in own_cost(stack.pop())[1]:
@@ -409,7 +427,13 @@ class Builder:
         )
         if cluster.product is not None:
             kernel.product = cluster.product.tile
-        kernel = transpose_tiles(collapse(kernel), self.target.tile, self.target.narrowest)
+        if kernel.scattered():
+            return collapse(kernel)
+        kernel = collapse(kernel)
+        if not any(
+            isinstance(node, Scatter) for node in cluster.members
+        ):  # where it reads it writes
+            kernel = transpose_tiles(kernel, self.target.tile, self.target.narrowest)
         if self.target.streams:
             flatten_tiles(kernel, self.target.flat, self.target.scratch_bytes, self._bytes)
         kernel = rows_together(kernel, self.target.rows)
@@ -471,16 +495,17 @@ def _indices(kernel: Kernel) -> Iterable[Index]:
     seen: set[Expr] = set()
     for stage in kernel.stages:
         for s in stage.statements:
-            if not isinstance(s, Accumulate):
-                yield s.index
             stack = [s.value]
+            if not isinstance(s, Accumulate):
+                yield s.index.steady()  # what is data has indices of its own
+                stack += s.index.lookups()
             while stack:
                 e = stack.pop()
                 if e in seen:
                     continue
                 seen.add(e)
                 if e.op in ("load", "guarded", "scratch"):
-                    yield e.args[1].steady()  # what is data has indices of its own
+                    yield e.args[1].steady()
                 elif e.op == "index":
                     yield e.args[0].steady()
                 stack.extend(e.operands())
@@ -504,7 +529,7 @@ def substitute(kernel: Kernel, values: dict[Axis, Index]) -> None:
         for s in stage.statements:
             value = _rewrite(s.value, values, memo)
             if isinstance(s, Store):
-                changed.append(Store(s.buffer, s.index.substitute(values), value))
+                changed.append(replace(s, index=s.index.substitute(values), value=value))
             elif isinstance(s, Keep):
                 changed.append(Keep(s.scratch, s.index.substitute(values), value))
             else:

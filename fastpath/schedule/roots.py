@@ -18,6 +18,7 @@ from fastpath.ir.program import (
     Program,
     Reduction,
     Scan,
+    Scatter,
     tensors_in,
 )
 from fastpath.ir.size import hint
@@ -79,6 +80,8 @@ class Roots:
                     found |= leaves[node]
                 else:
                     found.add(node)
+            if isinstance(step, Scatter):
+                found.add(step.base)
             total[step], leaves[step] = cost, frozenset(found)
             self.depth[step] = deep + depth(step.value)
             if self._is_root(step, cost, len(found)) or 2 * self.depth[step] > MOST_DEPTH:
@@ -87,7 +90,7 @@ class Roots:
                 self.needs[step] = found
 
     def _is_root(self, node: Computed, cost: int, leaves: int) -> bool:
-        if isinstance(node, (Reduction, Scan)) or node in self.stored or node in self.own:
+        if isinstance(node, (Reduction, Scan, Scatter)) or node in self.stored or node in self.own:
             return True
         users = self._users[node]
         if not users:
@@ -115,4 +118,7 @@ class Roots:
                 live.add(step)
                 for e in own_cost(step.value)[1]:
                     wanted.add(e.args[0])
+                if isinstance(step, Scatter):
+                    wanted.add(step.base)
+                    self.stored.add(step.base)
         return live

@@ -82,7 +82,7 @@ def _placed(s: Statement, n: int, place: dict[Axis, Index]) -> Statement:
     if isinstance(s, Accumulate):
         return replace(s, reduction=_named(s.reduction, n), value=at(s.value))
     assert isinstance(s, Store)
-    return Store(s.buffer, s.index.substitute(place), at(s.value))
+    return replace(s, index=s.index.substitute(place), value=at(s.value))
 
 
 def _named(reduction: str, n: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis
@@ -45,7 +46,7 @@ def transpose_tiles(kernel: Kernel, side: int, narrowest: int) -> Kernel:
     kernel.outer = tuple(a for a in kernel.outer if a is not tile)
     stage = kernel.stages[0]
     stage.statements = [
-        Store(s.buffer, s.index, _replace(s.value, values))
+        replace(s, value=_replace(s.value, values))
         for s in stage.statements
         if isinstance(s, Store)
     ]

@@ -21,7 +21,8 @@ FLASH = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 #: Batch, heads, rows, keys, width: either side of tiles, of vectors, and of what a chunk holds.
 SIZES = (
     (2, 3, 7, 5, 4),
-    (1, 1, 1, 1, 1),
+    (1, 1, 2, 1, 1),
+    (1, 2, 1, 9, 8),
     (1, 2, 97, 97, 33),
     (2, 1, 400, 390, 8),
     (1, 2, 50, 3000, 8),
@@ -77,7 +78,8 @@ def test_sizes_and_layouts(masked: str | None) -> None:
             mask = torch.randn(rows, keys, dtype=dtype)
         elif masked == "keys":  # a mask of truth values, which is the same for all rows
             mask = torch.rand(batch, 1, 1, keys) > 0.3
-        agree(q, k, v, mask, is_causal=masked == "causal")
+        left = rows == 1  # for which keys and values are not laid anew
+        agree(q, k, v, mask, left, is_causal=masked == "causal")
 
 
 def test_scores_that_are_no_numbers_and_rows_without_keys() -> None:

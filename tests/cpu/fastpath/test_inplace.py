@@ -72,7 +72,7 @@ def beside_products(x: torch.Tensor, y: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize(
-    "function, in_place", [(swap, 1), (rotated, 2), (momentum, 2), (shifted, 0), (turned, 0)]
+    "function, in_place", [(swap, 1), (rotated, 2), (momentum, 2), (shifted, 1), (turned, 0)]
     + [(centred, 2), (read_by_others, 0), (beside_products, 1)],
 )  # fmt: skip
 @pytest.mark.parametrize("dtype, across", [(torch.float32, False), (torch.bfloat16, True)])

@@ -27,7 +27,7 @@ from fastpath.gpu.printer import Printed
 from fastpath.gpu.tiling import Tiling, tiling
 from fastpath.gpu.vectors import printer_of
 from fastpath.ir.lower import Lowering
-from fastpath.ir.program import Call, Computed, Program, Tensor
+from fastpath.ir.program import Call, Computed, Program, Scatter, Tensor
 from fastpath.ir.types import DTYPE
 from fastpath.schedule.cluster import Fusion
 from fastpath.schedule.kernel import Kernel
@@ -93,9 +93,13 @@ def execute(
     memory = {node.name: inputs[node.place] for node in program.inputs}
     device = inputs[0].device
     for node in stored:
-        memory[node.name] = torch.empty_strided(
-            node.shape, node.strides, dtype=DTYPE[node.dtype], device=device
-        )
+        if not isinstance(node, Scatter):
+            memory[node.name] = torch.empty_strided(
+                node.shape, node.strides, dtype=DTYPE[node.dtype], device=device
+            )
+    for step in program.steps:
+        if isinstance(step, Scatter):
+            memory[step.name] = memory[step.base.name]
     for kernel in kernels:
         run(
             kernel,

@@ -49,6 +49,24 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
             lambda x, i: [x.scatter(1, i, 2.0), x.scatter_add(1, i, x)],
             [x, integers(37, 5, 2)],
         ),
+        "many writes": (
+            lambda x, i, d, s: [
+                x.index_add(1, i, x[:, :20].exp()),
+                x.new_zeros(7, 40).index_add(0, d, s, alpha=3) * 2,
+                x.scatter_add(1, i.expand(3, 20), x[:3, :20]),
+                aten.index_put(x.round().long(), [i[:12] % 5, i[:12]], i[:12], True),
+            ],
+            [x, integers(37, 20), integers(7, 13), torch.randn(13, 40, generator=generator)],
+        ),
+        "writes without order": (
+            lambda x, p: [
+                x.scatter(1, p.expand(4, 12), 2.0),
+                x.index_copy(1, p, x[:, :12]),
+                aten.index_put(x, [None, p.reshape(3, 4)], x[:, :12].reshape(5, 3, 4) + 1),
+                x.masked_fill(x > 0, 0).index_fill(1, p - 37, 1.5),
+            ],
+            [x, torch.randperm(37, generator=generator)[:12]],
+        ),
         "cross entropy": (lambda x, t: F.cross_entropy(x, t), [x, target]),
         "extrema": (lambda x: [x.argmax(1), x.argmax(0), x.argmin(), *x.max(1)], [x]),
         "scans": (

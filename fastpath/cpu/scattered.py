@@ -1,0 +1,60 @@
+"""Stores whose places are data: made where there is such a place, in the order of their loops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastpath.cpu.scopes import Scope
+from fastpath.ir.expr import Expr
+from fastpath.schedule.kernel import Stage, Store
+
+if TYPE_CHECKING:
+    from fastpath.cpu.printer import Printer
+
+
+class Scattered:
+    """One stage of a kernel that has such a store. A place that does not change along the lanes is
+    looked up before them, so that they are vectors."""
+
+    def __init__(self, printer: Printer, stage: Stage):
+        self.printer, self.stage = printer, stage
+        (store,) = stage.statements
+        assert isinstance(store, Store)
+        self.store: Store = store
+
+    def print(self) -> None:
+        printer, lane = self.printer, self.printer.kernel.lane
+        depth, known = printer.depth, dict(printer.unit_values)
+        places = list(dict.fromkeys(self.store.index.lookups()))
+        for axis in self.stage.axes:
+            printer.loop(axis)
+        for along in (False, True):
+            if along and lane is not None:
+                first, last = printer.range["lane"]
+                printer.line(f"for {printer.axis(lane)} in range({first}, {last}):")
+                printer.depth += 1
+            here = [e for e in places if (lane in e.axes()) == along]
+            if here:
+                self._only_where([*here])
+        scope = Scope(printer, [self.store.value])
+        printer.put(self.store, scope.text(self.store.value), scope)
+        printer.depth, printer.unit_values = depth, known
+
+    def _only_where(self, places: list[Expr]) -> None:
+        """Name the places, and go on only if all of them are there."""
+        printer = self.printer
+        scope, missing = Scope(printer, places), []
+        for e in places:
+            value, bounds, *guard = e.args
+            asked = scope.text(guard[0]) if guard else "True"
+            extent = printer.number(bounds.extent)
+            position = f"{scope.named(value)}, {extent}, {extent if bounds.wraps else 0}"
+            missed = printer.fresh()
+            printer.line(f"{missed} = no_place({position}, {asked})")
+            printer.watch(bounds, missed, scope.named(value))
+            name = printer.fresh()
+            printer.line(f"{name} = place({position})")
+            printer.unit_values[e] = name
+            missing.append(missed)
+        printer.line(f"if not ({' or '.join(missing)}):")
+        printer.depth += 1

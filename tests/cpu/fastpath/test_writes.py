@@ -1,0 +1,148 @@
+"""Writes to some elements: what lasts is written to where it is, and the rest of it stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fastpath
+import refcompiler
+
+Function = Callable[..., Any]
+
+
+def cache_of_keys(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    c.index_copy_(1, p, torch.cat([k, k[:1]]))
+    return F.softmax(c, 1), c[:, 0] * 2
+
+
+def one_layer(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    c[1].index_copy_(0, p, k[0])
+    return c[1].sum(0)
+
+
+def by_numbers(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    c[:2, p] = k * 2
+    c[2, 3:5] = k[0]
+    return c.sum(-1)
+
+
+def pairs(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    c[0][p, p - 7] = k[0, :, 0]
+    c.index_put_((torch.zeros_like(p), p), k[1])
+    c[:, :, 3:].index_put_((p % 3, p), k[1, :, 3:])
+    return c.exp()
+
+
+def repeated(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    """Of several writes to one place eager's last one lasts."""
+    c[:2].index_copy_(1, torch.cat([p, p, p[:1]]), torch.cat([k, -k, k[:, :1] + 3], 1))
+    c[:2].scatter_(2, torch.zeros(2, 2, 7, dtype=torch.int64), k[:, :, :7] + 5)
+    return c * 2
+
+
+def slices(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    c[:, 1:6:2].add_(1)
+    c[0, :, ::2] = 4
+    c.select(1, 6).mul_(k[0, 1])
+    return c.amax(0)
+
+
+def filled(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    c.index_fill_(2, p, 2.5)
+    c.scatter_(1, p.reshape(1, 2, 1).expand(3, 2, 5), -1.0)
+    return c - c.mean()
+
+
+def read_before(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    before = c.cumsum(1)
+    c[:2].index_copy_(1, p, k)
+    return before, c + before
+
+
+def elsewhere(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    c[1:] = c[:-1] * 2  # what is written is read where it is written to, of the next
+    c.select(1, 6).mul_(c[:, 0])
+    return c.sqrt()
+
+
+def shifted(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    c.index_copy_(1, p, c[:, :2] + 1)
+    return (c * 3,)
+
+
+def made_here(c: torch.Tensor, k: torch.Tensor, p: torch.Tensor) -> Any:
+    fresh = torch.zeros_like(c)
+    fresh[:2].index_copy_(1, p, k)
+    fresh[2, 0] = 1
+    fresh.scatter_(1, p.reshape(2, 1, 1).expand(2, 1, 8), 3.0)
+    return fresh, c.index_copy(1, torch.arange(6), c[:, 1:])
+
+
+WRITTEN = [cache_of_keys, one_layer, by_numbers, pairs, repeated, slices, filled]
+COPIED = [read_before, elsewhere, shifted, made_here]
+
+
+def given(seed: int, dtype: torch.dtype, across: bool) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    c = torch.rand(3, 7, 8, generator=generator) * 4 + 1
+    k = torch.rand(2, 2, 8, generator=generator) * 4 + 1
+    p = torch.randperm(7, generator=generator)[:2]
+    c = c.transpose(1, 2).contiguous().transpose(1, 2) if across else c
+    return [c.to(dtype), k.to(dtype), p]
+
+
+@pytest.mark.parametrize("function", [*WRITTEN, *COPIED])
+@pytest.mark.parametrize("dtype, across", [(torch.float32, False), (torch.bfloat16, True)])
+def test_elements_have_eagers_values(function: Function, dtype: torch.dtype, across: bool) -> None:
+    call, compared = refcompiler.compile(function), 0
+    for seed in (0, 1, 2):
+        ours, theirs = given(seed, dtype, across), given(seed, dtype, across)
+        found, expected = call(*ours), function(*theirs)
+        leaves = torch.utils._pytree.tree_leaves
+        for a, b in zip([*ours, *leaves(found)], [*theirs, *leaves(expected)], strict=True):
+            if isinstance(a, torch.Tensor):
+                torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2)
+                assert a.stride() == b.stride()
+                compared += 1
+    assert compared >= 12
+    report = fastpath.last_report()
+    assert report.fallback is None and report.kernels and not report.reasons, report
+
+
+@pytest.mark.parametrize("function", WRITTEN)
+def test_what_lasts_is_not_copied(function: Function) -> None:
+    calls: list[Any] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        calls.append(fastpath.compile_graph(gm, inputs))
+        return calls[-1]
+
+    found = refcompiler.compile(function, backend=backend)(*given(0, torch.float32, False))
+    (call,) = calls
+    assert call.launches.count("counted((in") == 1, call.launches
+    made = [line for line in call.launches.splitlines() if "= empty((3, 7, 8" in line]
+    results = [t for t in torch.utils._pytree.tree_leaves(found) if t.shape == (3, 7, 8)]
+    assert len(made) == len(results), call.launches
+
+
+def test_positions_that_there_are_not_write_nothing_elsewhere() -> None:
+    def function(c: torch.Tensor, p: torch.Tensor, k: torch.Tensor) -> Any:
+        c.index_copy_(0, p, k)
+        return c * 2
+
+    call = refcompiler.compile(function)
+    c, k = torch.zeros(5, 300), torch.ones(2, 300)
+    call(c, torch.tensor([1, 2]), k)
+    for c in (torch.zeros(5, 300), torch.zeros(5, 300)):
+        with pytest.raises(IndexError, match="out of bounds|out of range"):
+            call(c, torch.tensor([3, 5]), k)
+        with pytest.raises(IndexError):
+            function(torch.zeros(5, 300), torch.tensor([3, 5]), k)
+        assert int(c.count_nonzero()) == int(c[3].count_nonzero())
+    with pytest.raises(IndexError):
+        call(c, torch.tensor([-1, 0]), k)
