@@ -35,9 +35,9 @@ def _apart(lowering: Any, under: Tensor, count: Any, adds: bool) -> bool:
     """Whether each write is made for itself: there are many, which has to be possible, or what is
     written to is there, and most of it stays as it is."""
     reason = refused(lowering, under.dtype, adds)
-    if not known(count, *under.shape):
+    if not known(*under.shape):
         raise NotLowered(_MANY)
-    if count <= MOST:
+    if known(count) and count <= MOST:
         return not reason and lasting(lowering, under)
     if reason:
         raise NotLowered(reason if lowering.target.scatters else _MANY)

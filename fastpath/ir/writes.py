@@ -70,8 +70,8 @@ def written(
     reason = refused(lowering, dtype, adds)
     if reason:
         raise NotLowered(reason)
-    if not known(*space, *val.shape) or 0 in space:
-        raise NotLowered("writes whose number each call chooses, or none")
+    if not known(*val.shape) or not _some(space):
+        raise NotLowered("writes to what each call chooses the size of, or none")
     base = lowering.output(val, under.read, "base").node
     of = under.node if _whole(under) and under.dtype == dtype else None
     axes = axes_for(space)
@@ -111,7 +111,7 @@ def patched(
         patch = _composed(patch, inner) or patch
     under = patch.under
     there = lasting(lowering, under) and not refused(lowering, under.dtype, False)
-    if there and known(*patch.space, *val.shape) and 0 not in patch.space and _apart(patch):
+    if there and known(*val.shape) and _some(patch.space) and _apart(patch):
         made = written(lowering, val, patch.under, patch.space, patch.place, patch.value, False)
     else:
         made = otherwise()
@@ -164,6 +164,11 @@ def reads_only_at(
                 stack.append(source.at(position))
         stack.extend(e.operands())
     return True
+
+
+def _some(space: Sequence[Number]) -> bool:
+    """Whether there are positions, as far as is known before the call."""
+    return not any(known(n) and n == 0 for n in space)
 
 
 def _whole(t: Tensor) -> bool:

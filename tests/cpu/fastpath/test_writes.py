@@ -146,3 +146,21 @@ def test_positions_that_there_are_not_write_nothing_elsewhere() -> None:
         assert int(c.count_nonzero()) == int(c[3].count_nonzero())
     with pytest.raises(IndexError):
         call(c, torch.tensor([-1, 0]), k)
+
+
+def test_as_many_writes_as_each_call_has() -> None:
+    def function(c: torch.Tensor, p: torch.Tensor, k: torch.Tensor) -> Any:
+        c.index_copy_(1, p, k)
+        c[:, 2 : 2 + k.shape[1]] = k * 2
+        return c[:, :5].sum(-1)
+
+    call = refcompiler.compile(function)
+    for count in (3, 5, 9, 2, 0, 1):
+        places = torch.randperm(20)[:count]
+        ours = [torch.randn(3, 20, 8), places, torch.randn(3, count, 8)]
+        theirs = [t.clone() for t in ours]
+        torch.testing.assert_close(call(*ours), function(*theirs))
+        torch.testing.assert_close(ours[0], theirs[0])
+        if count == 9:
+            report = fastpath.last_report()
+            assert report.fallback is None and report.kernels == 3 and not report.reasons, report
