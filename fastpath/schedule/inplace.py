@@ -12,8 +12,9 @@ does not matter what comes behind, as what is put may be put again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import linear
@@ -88,32 +89,32 @@ def written_last(
         for node in cluster.needs:
             readers.setdefault(node, []).append(cluster)
     for node, target in given.items():
-        writer = fusion.home.get(node)
-        if writer is None or writer.call is not None:
+        steps: list[Any] = _writes(node) if isinstance(node, Scatter) else [node]
+        writers = [fusion.home.get(step) for step in steps]
+        if any(writer is None or writer.call is not None for writer in writers):
             continue
-        others = [c for c in readers.get(target, ()) if c is not writer]
-        if isinstance(node, Scatter):
-            writes = _writes(node)
-            copy = fusion.home.get(writes[0].base)
+        others = [c for c in readers.get(target, ()) if c not in writers]
+        if isinstance(steps[0], Scatter):
+            copy = fusion.home.get(steps[0].base)
             others = [c for c in others if c is not copy]
-            if not all(_reads_its_own(step, target, fusion) for step in writes):
+            if not _in_turn(steps, target, fusion):
                 continue
-            if all(step.kind == "put" for step in writes) and not others:
-                if not any(target in fusion.home[step].needs for step in writes):
-                    anywhere[node] = target
-                    continue
-        if fusion.follow(writer, others):
-            accepted[node] = target
+            if not others and _puts_alone(steps, target, fusion):
+                anywhere |= dict.fromkeys(steps, target)
+                continue
+        if all(writer is not None and fusion.follow(writer, others) for writer in writers):
+            accepted |= dict.fromkeys(steps, target)
     fusion.result = fusion.sorted()
     if accepted:
         accepted = _last(fusion, accepted, rejecting)
-    found: dict[Computed, Input] = {}
-    for node, target in (*anywhere.items(), *accepted.items()):
-        found[node] = target
-        if isinstance(node, Scatter):
-            writes = _writes(node)
-            fusion.drop(writes[0].base, fusion.home[writes[0]])
-            found |= dict.fromkeys(writes, target)
+    found = {**anywhere, **accepted}
+    for node in given:
+        if isinstance(node, Scatter) and node in found:
+            steps = _writes(node)
+            if all(step in found for step in steps):
+                fusion.drop(steps[0].base, fusion.home[steps[0]])
+            else:
+                found = {n: target for n, target in found.items() if n not in steps}
     return found
 
 
@@ -125,9 +126,18 @@ def _writes(node: Scatter) -> list[Scatter]:
     return found
 
 
-def _reads_its_own(node: Scatter, target: Input, fusion: Fusion) -> bool:
-    """Whether what is written depends on no other element of ``target`` than it replaces."""
-    value, place = node.value.args
+def _puts_alone(steps: Sequence[Scatter], target: Input, fusion: Fusion) -> bool:
+    """Whether nothing is read of ``target``, so that all may be done once more."""
+    return all(s.kind == "put" and target not in fusion.home[s].needs for s in steps)
+
+
+def _in_turn(steps: Sequence[Scatter], target: Input, fusion: Fusion) -> bool:
+    """Whether what is written depends on no other element of ``target`` than it replaces, and the
+    second write and later ones, behind which ``target`` is another one, on none."""
+    first, *later = steps
+    if any(target in fusion.home[step].needs for step in later):
+        return False
+    value, place = first.value.args
     own = linear(place, target.strides)
 
     def inlined(source: Pointwise) -> bool:
@@ -135,7 +145,7 @@ def _reads_its_own(node: Scatter, target: Input, fusion: Fusion) -> bool:
 
     if not reads_only_at(value, target, own, inlined):
         return False
-    return not own.lookups() or target not in fusion.home[node].needs
+    return not own.lookups() or target not in fusion.home[first].needs
 
 
 def _last(
