@@ -139,7 +139,10 @@ class Printer(Lines):
         apart = kernel.several > 1 and kernel.blocks != 1
         if apart:
             self.line("unit = begin")
-        self.line("while unit < end:" if apart else "for unit in range(begin, end):")
+        if kernel.parted is not None:  # all of the units at once
+            self.line("if begin < end:")
+        else:
+            self.line("while unit < end:" if apart else "for unit in range(begin, end):")
         self.depth += 1
         self._unit()
         for stage in kernel.stages:

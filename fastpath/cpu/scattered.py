@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastpath.cpu.scopes import Scope
 from fastpath.ir.expr import Expr
-from fastpath.schedule.kernel import Stage, Store
+from fastpath.schedule.kernel import PARTS, Stage, Store
 
 if TYPE_CHECKING:
     from fastpath.cpu.printer import Printer
@@ -36,8 +36,12 @@ class Scattered:
             here = [e for e in places if (lane in e.axes()) == along]
             if here:
                 self._only_where([*here])
-        scope = Scope(printer, [self.store.value])
-        printer.put(self.store, scope.text(self.store.value), scope)
+        store, value = self.store, self.store.value
+        if store.adds:
+            there = Expr("load", (store.buffer, store.index), printer.dtype[store.buffer])
+            value = Expr("add", (there, value), value.dtype)
+        scope = Scope(printer, [value])
+        printer.put(store, scope.text(value), scope)
         printer.depth, printer.unit_values = depth, known
 
     def _only_where(self, places: list[Expr]) -> None:
@@ -56,5 +60,9 @@ class Scattered:
             printer.line(f"{name} = place({position})")
             printer.unit_values[e] = name
             missing.append(missed)
+            if e == printer.kernel.parted:
+                for bound in ("begin", "end"):
+                    printer.line(f"{bound}_place = {extent} * {bound} // {PARTS}")
+                missing.append(f"{name} < begin_place or {name} >= end_place")
         printer.line(f"if not ({' or '.join(missing)}):")
         printer.depth += 1

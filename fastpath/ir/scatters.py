@@ -8,6 +8,7 @@ along the dimension; more of them go to copies (:mod:`fastpath.ir.writes`), or a
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.gathers import integer, integers, out_of_bounds, placed_by
 from fastpath.ir.index import ZERO, constant
 from fastpath.ir.pieces import TRUE, both, within
-from fastpath.ir.program import Position, Tensor
+from fastpath.ir.program import Pointwise, Position, Tensor
 from fastpath.ir.size import known
 from fastpath.ir.types import name_of
 from fastpath.ir.writes import Patch, lasting, refused, written
@@ -40,8 +41,17 @@ def _apart(lowering: Any, under: Tensor, count: Any, adds: bool) -> bool:
     if known(count) and count <= MOST:
         return not reason and lasting(lowering, under)
     if reason:
-        raise NotLowered(reason if lowering.target.scatters else _MANY)
+        raise NotLowered(reason)
     return True
+
+
+def _leave_rows(lowering: Any, dim: int, count: Any, source: Tensor) -> None:
+    """Refuse sums of whole rows of what is in memory anyway, which the CPU has a kernel for that
+    takes them row by row (:mod:`fastpath.cpu.rowsums`)."""
+    few = known(count) and count <= MOST
+    if dim == 0 and not few and not lowering.target.scatters:
+        if not isinstance(source.node, Pointwise):
+            raise NotLowered(_MANY)
 
 
 def _few(
@@ -182,6 +192,9 @@ def _index_add(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     dim = bound["dim"] % len(under.shape)
     bounds = Bounds(under.shape[dim], False, *out_of_bounds("RuntimeError", dim))
 
+    if alpha == 1 and bound["index"].shape:
+        _leave_rows(lowering, dim, bound["index"].shape[0], source)
+
     def scaled(at: Position) -> Expr:
         one = E.cast(source.read(at), compute_dtype(dtype))
         return one if alpha == 1 else apply("mul", one, E.cast(E.const(alpha, dtype), one.dtype))
@@ -251,6 +264,8 @@ def _index_put(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     dim, indices = given[0]
     if len(given) == 1 and indices.dtype == "bool":
         return _masked(lowering, val, under, dim, indices, values, add)
+    if add and len(given) == 1 and indices.shape:
+        _leave_rows(lowering, dim, math.prod(indices.shape), values)
     if len(given) > 1 or len(indices.shape) > 1:
         return _put(lowering, val, under, bound["indices"], values, add)
     bounds = Bounds(under.shape[dim], True, *out_of_bounds("IndexError", dim))

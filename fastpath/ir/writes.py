@@ -43,9 +43,7 @@ def refused(lowering: Any, dtype: str, adds: bool) -> str:
     """Why elements of ``dtype`` cannot be written to, or added to, so; nothing if they can."""
     if dtype in PART_OF:
         return "writes of complex numbers"
-    if not lowering.target.scatters:
-        return "sums that are made one after the other" if adds else ""
-    if torch.are_deterministic_algorithms_enabled():
+    if lowering.target.scatters and torch.are_deterministic_algorithms_enabled():
         return "deterministic mode, in which writes are in order"
     if adds and dtype not in ADDED:
         return f"sums of {dtype}, which eager rounds each, in any order"

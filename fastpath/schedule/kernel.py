@@ -34,6 +34,7 @@ from fastpath.ir.program import Tile
 from fastpath.ir.size import Number, Size
 from specs.dtypes import BYTES, PART_OF
 
+PARTS = 64  # of places that are data, among which threads choose
 ITEMSIZE = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2}
 ITEMSIZE |= {"complex128": 16} | dict.fromkeys(BYTES, 1)
 
@@ -145,6 +146,8 @@ class Kernel:
     several: int = 1  # units side by side along the lanes that are gone through at once, at most
     ahead: tuple[Any, ...] = ()  # what is asked of memory before it is read: see ahead.py
 
+    parted: Expr | None = None  # a unit makes the writes to a part of the places that it gives
+
     product: Tile | None = (
         None  # it begins with one: a ``dot`` is added up over all that is reduced
     )
@@ -187,11 +190,15 @@ class Kernel:
     @property
     def units(self) -> int | None:
         """How many there are; None where each call has another number: see :meth:`units_text`."""
+        if self.parted is not None:
+            return PARTS
         parts = [*(a.extent for a in self.outer), self.tile_blocks, self.blocks]
         return math.prod(parts) if all(isinstance(n, int) for n in parts) else None
 
     def units_text(self, number: Callable[[Number], str]) -> str:
         """The number of units as Python; ``number`` prints sizes."""
+        if self.parted is not None:
+            return str(PARTS)
         factors = [number(a.extent) for a in self.outer]
         for axis, length in ((self.tile, self.rows), (self.lane, self.block)):
             count = _blocks(axis, length)

@@ -30,6 +30,7 @@ from fastpath.schedule.ahead import asked_ahead, asked_within
 from fastpath.schedule.cluster import Cluster
 from fastpath.schedule.cost import CHEAP, across, own_cost
 from fastpath.schedule.kernel import (
+    PARTS,
     Accumulate,
     Buffer,
     Keep,
@@ -428,7 +429,7 @@ class Builder:
         if cluster.product is not None:
             kernel.product = cluster.product.tile
         if kernel.scattered():
-            return collapse(kernel)
+            return part_places(collapse(kernel)) if self.target.unit else collapse(kernel)
         kernel = collapse(kernel)
         if not any(
             isinstance(node, Scatter) for node in cluster.members
@@ -489,6 +490,21 @@ def lengthen_units(kernel: Kernel, least: int) -> None:
     kernel.outer = tuple(outer)
     for stage in kernel.stages:
         stage.axes = tuple(inner)
+
+
+def part_places(kernel: Kernel) -> Kernel:
+    """Writes that are in order, for threads: where other axes are too few, each makes those to its
+    part of the places, and passes over the others."""
+    (stage,) = kernel.stages
+    few = math.prod(hint(a.extent) for a in kernel.outer) < PARTS
+    if stage.axes and few:
+        (store,) = kernel.scattered()
+        kernel.parted = store.index.lookups()[0]
+        stage.axes = (*kernel.outer, *stage.axes)
+        kernel.outer = ()
+        if kernel.lane is not None and isinstance(kernel.lane.extent, int):
+            kernel.block = kernel.lane.extent
+    return kernel
 
 
 def _indices(kernel: Kernel) -> Iterable[Index]:

@@ -25,6 +25,8 @@ from fastpath.ir.size import hint
 from fastpath.schedule.cost import CHEAP, MOST_DEPTH, MOST_READS, depth, own_cost
 from fastpath.schedule.cost import across as reads_across
 
+ROW = 64  # elements, below which what is read on conditions is no vector
+
 
 class Roots:
     """``order``: the roots and calls that are needed, in graph order. ``stored``: nodes that
@@ -40,6 +42,7 @@ class Roots:
         self._live = self._liveness(program)
         self._users: dict[Node, set[object]] = defaultdict(set)
         self._widest: dict[Node, int] = defaultdict(int)
+        self._pieces: set[Node] = set()  # of rows too short for loops of their own
         self._reads = {}
         self._cost = {}
         self.needs: dict[object, set[Node]] = {}
@@ -52,6 +55,8 @@ class Roots:
                 self._cost[step], self._reads[step] = own_cost(step.value)
                 if across and isinstance(step, Pointwise):
                     self._cost[step] += reads_across(step)
+                    if step.axes and hint(step.axes[-1].extent) < ROW:
+                        self._pieces |= {e.args[0] for e in self._reads[step] if len(e.args) > 2}
                 points = 1
                 for n in step.space:
                     points *= hint(n)
@@ -94,6 +99,8 @@ class Roots:
             return True
         users = self._users[node]
         if not users:
+            return True
+        if cost > CHEAP and node in self._pieces:
             return True
         several = len(users) > 2 or leaves > 2
         if cost > (CHEAP if several else self.again) and len(users) > 1:

@@ -172,3 +172,16 @@ def test_as_many_writes_as_each_call_has() -> None:
         if count == 9:
             report = fastpath.last_report()
             assert report.fallback is None and report.kernels == 3 and not report.reasons, report
+
+
+def test_costly_pieces_of_short_rows_are_computed_before_they_are_put_together() -> None:
+    def function(p: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+        angles = p[..., None] * f
+        return torch.cat([angles.sin(), angles.cos()], -1).flatten(-2)
+
+    call = refcompiler.compile(function)
+    for scale in (1.0, 30.0):
+        given = torch.randn(50, 3) * scale, torch.rand(10)
+        torch.testing.assert_close(call(*given), function(*given))
+    report = fastpath.last_report()
+    assert report is not None and report.kernels == 2, report
