@@ -179,6 +179,11 @@ class Fusion:
             self._after.setdefault(cluster, set()).update(others)
         return True
 
+    def stay(self, cluster: Cluster, others: Collection[Cluster]) -> None:
+        """Let ``cluster`` come behind ``others``, as it does in ``result``."""
+        if others:
+            self._after.setdefault(cluster, set()).update(others)
+
     def _depends(self, cluster: Cluster, on: Cluster) -> bool:
         seen: set[Cluster] = set()
         stack = [cluster]

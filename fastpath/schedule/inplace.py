@@ -159,12 +159,17 @@ def _last(
         if cluster in writers or not late.isdisjoint(fusion.sources(cluster)):
             late.add(cluster)
     fusion.result = [c for c in order if c not in late] + [c for c in order if c in late]
-    allowed: set[Cluster] = set()
-    for cluster in reversed(fusion.result):
-        if cluster.call is not None or rejecting and _may_reject(cluster, fusion):
-            break
-        allowed.add(cluster)
-    return {node: target for node, target in accepted.items() if fusion.home[node] in allowed}
+    failing = [
+        place
+        for place, cluster in enumerate(fusion.result)
+        if cluster.call is not None or rejecting and _may_reject(cluster, fusion)
+    ]
+    first = failing[-1] + 1 if failing else 0
+    allowed = {*fusion.result[first:]}
+    found = {node: target for node, target in accepted.items() if fusion.home[node] in allowed}
+    for node in found:  # also where kernels that do not wait for each other change places
+        fusion.stay(fusion.home[node], [fusion.result[place] for place in failing])
+    return found
 
 
 def _may_reject(cluster: Cluster, fusion: Fusion) -> bool:

@@ -295,3 +295,22 @@ def test_one_kernel_for_lengths_of_which_some_are_whole_blocks() -> None:
         given = [torch.randn(n) for n in lengths]
         torch.testing.assert_close(compiled(*given), run(*given), rtol=1e-5, atol=1e-5)
     assert fastpath.last_report().kernels == len(lengths)
+
+
+def test_small_kernels_that_are_launched_together_write_nothing_before_one_that_may_raise() -> None:
+    """Of kernels that do not wait for each other, none that writes goes before it."""
+
+    def function(x: torch.Tensor, y: torch.Tensor, t: torch.Tensor, p: torch.Tensor) -> Any:
+        m = x * 1 + 2
+        others = torch.arange(3.0)[p * 0], y + y, x * 3
+        t.add_(y[0].sum())
+        return m, m.index_select(0, p), others
+
+    x, y, t = torch.randn(2, 3), torch.ones(2, 3), torch.ones(())
+    call = compiled(function, x, y, t, torch.tensor([1]))
+    for _ in range(2):
+        with pytest.raises(IndexError):
+            call(x, y, t, torch.tensor([2]))
+        assert t == 1
+    call(x, y, t, torch.tensor([1]))
+    assert t == 4
