@@ -329,6 +329,10 @@ class Lowering:
         if self.options.numerics == "strict" and not _moves_or_counts(rule, tensors[0].dtype):
             raise NotLowered("strict numerics: terms are added or multiplied in another order")
         bound = bind(target, arguments, keywords)
+        if row is not None and row.kind in ("reduction", "scan"):
+            first = next(iter(bound.values()))
+            if isinstance(first, Tensor) and first.dtype not in row.dtypes:
+                raise NotLowered(f"{first.dtype} is no dtype of its row")
         return RULES[rule](self, val, bound)
 
     def _elementwise(
