@@ -365,6 +365,9 @@ class Lowering:
         if rule in ("split", "split_with_sizes", "unbind"):
             return self._pieces(val, target, base, arguments, keywords, begin)
         if rule in views.SEEN:
+            for dtype in (base.dtype, name_of(val.dtype)):
+                if not computable(getattr(torch, dtype)):  # complex numbers of two halves
+                    raise NotLowered(f"{dtype} is not computed in kernels")
             return self._seen(
                 base, val, views.SEEN[rule], Replay(target, arguments, keywords), begin
             )

@@ -26,7 +26,7 @@ REJECTED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "alpha": (lambda x: torch.add(x, x, alpha=300), torch.ones(3, dtype=torch.int8)),
     "a bool of numbers": (lambda x: torch.add(x, x, alpha=True), torch.ones(3)),
     "a bool of one bool": (lambda x: torch.add(x > 0, 1, alpha=True), torch.ones(3)),
-    "a bool of complex numbers": (lambda x: x.sub(x, alpha=True), torch.ones(3, dtype=torch.cfloat)),
+    "a bool of complex numbers": (lambda x: x.sub(x, alpha=True), torch.ones(3) + 0j),
     "a float wraps nowhere": (lambda x: x.new_full((3,), -0.5), torch.ones(3, dtype=torch.uint8)),
     "argmax of bools": (lambda x: (x > 0).argmax(0), torch.ones(3)),
     "index_add": (
