@@ -405,7 +405,10 @@ class _Observer:
         self.inputs, self.before = inputs, before
         self.seen = Observation()
         self.places = {id(t): n for n, t in reversed(list(enumerate(inputs)))}
-        self.storages = {s.storage: n for n, s in reversed([*enumerate(before)]) if s is not None}
+        self.storages: dict[int, list[int]] = {}
+        for n, state in enumerate(before):
+            if state is not None:
+                self.storages.setdefault(state.storage, []).append(n)
         self.by_storage: dict[int, list[int]] = {}  # outputs that are tensors of the graph
         self.flat: list[Any] = []
 
@@ -490,7 +493,8 @@ class _Observer:
         self.flat.append(t.detach())
 
     def _owner(self, t: torch.Tensor) -> int | None:
-        """The input whose memory ``t`` has; among several with one memory, its base."""
+        """The input whose memory ``t`` has; among several with one memory, its base, or the one
+        whose writes it counts."""
         if t._is_view():
             assert t._base is not None
             place = self.places.get(id(t._base))
@@ -498,7 +502,9 @@ class _Observer:
                 return place
             if place is not None and self._is_of_moved(t, place):
                 return place
-        return self.storages.get(t.untyped_storage()._cdata)
+        sharing = self.storages.get(t.untyped_storage()._cdata, ())
+        counted = (n for n in sharing if not is_data(t, self.inputs[n]))
+        return next(counted, sharing[0] if sharing else None)
 
     def _view(self, t: torch.Tensor, base: torch.Tensor) -> View:
         replay: Callable[..., torch.Tensor] | None = None
