@@ -86,8 +86,8 @@ def fits(value: bool | int | float | complex | None, dtype: str) -> bool:
             return True
         return abs(value) <= (2.0 - 2.0 ** (1 - bits)) * 2.0**largest
     low, high = int_range(dtype)
-    # An unsigned dtype also takes the negative numbers of the same width.
-    low = -high if low == 0 else low
+    if low == 0 and isinstance(value, int):  # an unsigned dtype takes negative ones of its width
+        low = -high
     return math.isfinite(value) and low <= value <= high
 
 

@@ -220,6 +220,11 @@ def make():
 END = "\n    program.change = change\n    return program\n"
 
 
+#: Where nothing is nested any more. Python compiles no function of more than 20 blocks within each
+#: other, of which a handler with a name, in a ``try`` with a ``finally``, takes three.
+DEEPEST = -3
+
+
 @dataclass
 class Writer:
     """Statements so far, and the tensors that they may mention."""
@@ -254,7 +259,8 @@ class Writer:
 
     def statement(self, depth: int) -> str:
         kinds = ("assign", "assign", "write", "python", "focus", "focus")
-        kind = self.pick(kinds if depth else kinds[:5])
+        nested = 4 if depth <= DEEPEST else 5 if depth <= 0 else 6
+        kind = self.pick(kinds[:nested])
         if kind == "focus":
             template = self.pick(self.focus)
             compound = template in BLOCKS or template in HANDLERS

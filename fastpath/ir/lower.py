@@ -338,6 +338,10 @@ class Lowering:
         if self.options.numerics == "strict" and not _moves_or_counts(rule, tensors[0].dtype):
             raise NotLowered("strict numerics: terms are added or multiplied in another order")
         bound = bind(target, arguments, keywords)
+        if row is not None and row.kind in ("reduction", "scan"):
+            first = next(iter(bound.values()))
+            if isinstance(first, Tensor) and first.dtype not in row.dtypes:
+                raise NotLowered(f"{first.dtype} is no dtype of its row")
         return RULES[rule](self, val, bound)
 
     def _elementwise(
@@ -370,6 +374,9 @@ class Lowering:
         if rule in ("split", "split_with_sizes", "unbind"):
             return self._pieces(val, target, base, arguments, keywords, begin)
         if rule in views.SEEN:
+            for dtype in (base.dtype, name_of(val.dtype)):
+                if not computable(getattr(torch, dtype)):  # complex numbers of two halves
+                    raise NotLowered(f"{dtype} is not computed in kernels")
             return self._seen(
                 base, val, views.SEEN[rule], Replay(target, arguments, keywords), begin
             )

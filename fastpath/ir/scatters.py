@@ -189,6 +189,8 @@ def _index_add(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
         raise NotLowered("a factor that the dtype does not have")
     if not under.shape or len(source.shape) != len(under.shape):
         raise NotLowered("a sum into a single number")
+    if source.dtype != dtype:
+        raise NotLowered("a source of another dtype, which eager refuses")
     dim = bound["dim"] % len(under.shape)
     bounds = Bounds(under.shape[dim], False, *out_of_bounds("RuntimeError", dim))
 

@@ -58,6 +58,7 @@ from refcompiler.aot.wrapper import Wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.logs import log_of
 from refcompiler.remade import made, maker
+from refcompiler.shapes.composites import eager_composites
 from refcompiler.shapes.env import ShapeEnv
 
 #: Set to False on a compiler that is to be given graphs without symbols, one for each size.
@@ -324,7 +325,7 @@ def _compile(
     leaves = [*leaves_of(gm, examples), *[isinstance(t, torch.nn.Parameter) for t in lifted]]
     given = len(examples)
     unreached: set[int] = set()
-    with _plainly(), torch._C._DisablePythonDispatcher():
+    with _plainly(), eager_composites(env is not None):
         every = [*shown, *lifted]
         then, source = Then(), None
         if grad_mode and not bases and any(map(_requires_grad, every)):
@@ -355,7 +356,7 @@ def _compile(
                     second = tuple([(*map(renumbered, level),) for level in second])
                 how: Any = missing, reads, staged, strides, casts, second, asks
                 how += (compilers.keeps_gaps,)
-                with torch._C._DisablePythonDispatcher(), repeating(env, found):
+                with eager_composites(env is not None), repeating(env, found):
                     made = trace(switched, mode, fakes, *known, *how)
                 return made.taking(numbers) if numbers else made
 

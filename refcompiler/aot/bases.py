@@ -184,7 +184,7 @@ class Overlapping:
         tracked: Collection[int] = (),
     ):
         self.uncompiled, self.lifted, self.written = uncompiled, lifted, written
-        self.saves, self.tracked = saves, tracked
+        self.saves, self.tracked = saves, frozenset(tracked)
         self.compile = compile
         self.programs: dict[tuple[Base, ...], Callable[..., Any]] = {}
 
@@ -196,9 +196,8 @@ class Overlapping:
             bases = bases_of([*inputs, *self.lifted], self.written, self.saves, self.tracked)
         except Unsupported:
             return self.uncompiled
-        # Of what autograd sees, whose hooks the base would pass by.
-        seen = [n for base in bases if base.tracked for n, *_ in base.members if n < len(inputs)]
-        if any(inputs[n]._backward_hooks for n in seen):
+        passed = [n for base in bases for n in self._passed(base) if n < len(inputs)]
+        if any(inputs[n]._backward_hooks for n in passed):
             return self.uncompiled
         found = self.programs.get(bases)
         if found is None:
@@ -210,3 +209,12 @@ class Overlapping:
                 found = self.uncompiled
             self.programs[bases] = found
         return found
+
+    def _passed(self, base: Base) -> list[int]:
+        """The members that autograd sees, and whose hooks would not be called: gradients go to the
+        base. They are its own where no write that autograd sees comes between."""
+        if not base.tracked:
+            return []
+        places = [n for n, *_ in base.members]
+        whole = not base.through and self.tracked.isdisjoint(places)
+        return [n for n in places if n != base.first] if whole else places

@@ -642,10 +642,10 @@ def _refuse(t: torch.Tensor, version: int) -> None:
     set_versions((t,), (version,))
     try:
         with torch.enable_grad():
-            holder = _Holder.apply(leaf, t).grad_fn
+            held = _Holder.apply(leaf, t)  # torch 2.11 frees what nobody holds the result of
     finally:
         set_versions((t,), (now,))
-    _ = holder.saved_tensors
+    _ = held.grad_fn.saved_tensors
     raise RuntimeError(CHANGED)
 
 

@@ -5,7 +5,6 @@ Aliasing of outputs with inputs and with each other, identity, changed inputs, g
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,16 +14,25 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
-from refcompiler.aot.inputs import Runner, Unsupported, fake_like, has_bits, is_outdated
+from refcompiler.aot.inputs import Runner, Unsupported, has_bits, is_outdated
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
 from refcompiler.aot.reads import stale
 from refcompiler.aot.regions.table import OBSERVED
+from refcompiler.aot.views import (
+    SYMBOLIC,
+    Copy,
+    has_gaps_or_overlaps,
+    is_data,
+    is_untracked,
+    leads_to,
+    lies_in,
+    refuses_writes,
+    replayed,
+    whole_of,
+)
 from refcompiler.fakes.overlap import Written, memory, overlaps_itself
 from refcompiler.shapes.known import same
-
-_FUNCTION = torch.autograd.function.BackwardCFunction  # what a custom function's backward is
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True)
@@ -222,7 +230,7 @@ def observe(
     """
     grad_mode = torch.is_grad_enabled()
     # No leaves: eager accepts writes to what is a leaf only here. And objects of their own.
-    inputs = [_Copy.apply(t) if grad_mode and _requires_grad(t) else _alias(t) for t in fakes]
+    inputs = [Copy.apply(t) if grad_mode and _requires_grad(t) else _alias(t) for t in fakes]
     for base, t in zip(bases, inputs[len(inputs) - len(bases) :], strict=True):
         if base.tracked:
             for place, *how in base.members:
@@ -278,18 +286,6 @@ def _edge(t: torch.Tensor) -> Any:
 def _alias(t: Any) -> Any:
     """Another tensor with the memory of ``t``, for the graph may change sizes of its inputs."""
     return t.data.requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
-
-
-class _Copy(torch.autograd.Function):
-    """A tensor with memory of its own that lies as the given one, and is no leaf."""
-
-    @staticmethod
-    def forward(ctx: Any, t: torch.Tensor) -> torch.Tensor:
-        return fake_like(t)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
 
 
 #: What tensors are while a graph is observed: fakes, and the module's own.
@@ -366,7 +362,7 @@ class _Watching(Runner):
 
     def _reach(self, n: torch.fx.Node) -> Any:
         (given, *_), _ = self.fetch_args_kwargs_from_env(n)
-        before, gaps = Layout.of(given), _has_gaps_or_overlaps(given)
+        before, gaps = Layout.of(given), has_gaps_or_overlaps(given)
         t = super().run_node(n)
         after = Layout.of(t)
         inside = before.offset <= after.offset and after.end <= before.end and not gaps
@@ -409,7 +405,10 @@ class _Observer:
         self.inputs, self.before = inputs, before
         self.seen = Observation()
         self.places = {id(t): n for n, t in reversed(list(enumerate(inputs)))}
-        self.storages = {s.storage: n for n, s in reversed([*enumerate(before)]) if s is not None}
+        self.storages: dict[int, list[int]] = {}
+        for n, state in enumerate(before):
+            if state is not None:
+                self.storages.setdefault(state.storage, []).append(n)
         self.by_storage: dict[int, list[int]] = {}  # outputs that are tensors of the graph
         self.flat: list[Any] = []
 
@@ -494,7 +493,8 @@ class _Observer:
         self.flat.append(t.detach())
 
     def _owner(self, t: torch.Tensor) -> int | None:
-        """The input whose memory ``t`` has; among several with one memory, its base."""
+        """The input whose memory ``t`` has; among several with one memory, its base, or the one
+        whose writes it counts."""
         if t._is_view():
             assert t._base is not None
             place = self.places.get(id(t._base))
@@ -502,14 +502,16 @@ class _Observer:
                 return place
             if place is not None and self._is_of_moved(t, place):
                 return place
-        return self.storages.get(t.untyped_storage()._cdata)
+        sharing = self.storages.get(t.untyped_storage()._cdata, ())
+        counted = (n for n in sharing if not is_data(t, self.inputs[n]))
+        return next(counted, sharing[0] if sharing else None)
 
     def _view(self, t: torch.Tensor, base: torch.Tensor) -> View:
         replay: Callable[..., torch.Tensor] | None = None
         numbers: tuple[Any, ...] = ()
         seen = False
         if t._is_view() and t._base is base:
-            replay, numbers, seen = _checked(t)
+            replay, numbers, seen = replayed(t)
         layout = Layout.of(t)
         whole = not t._is_view() and t.dtype == base.dtype and layout.is_like(Layout.of(base))
         if replay is None:
@@ -525,15 +527,15 @@ class _Observer:
             layout = Layout(layout.size, layout.stride, layout.offset - start)
         # A view of what requires a gradient requires one too, made where autograd records or not.
         before = is_outdated(t)
-        if before and _refuses_writes(t):
+        if before and refuses_writes(t):
             raise Unsupported("an output is one of several views of what was written to since")
         tracked = torch.is_grad_enabled()
         if base.requires_grad:
             tracked = not before and t.grad_fn is not None
-        if base.requires_grad and tracked and not _leads_to(t, base):
+        if base.requires_grad and tracked and not leads_to(t, base):
             raise Unsupported("an output is a view of one that was made without gradients")
         bits = t.dtype != base.dtype
-        apart = t._version if replay is None and _is_data(t, base) else -1
+        apart = t._version if replay is None and is_data(t, base) else -1
         flags = tracked, numbers, seen, bits, whole, before, apart
         return View(layout, t.dtype, replay, t.requires_grad, *flags)
 
@@ -541,12 +543,12 @@ class _Observer:
         """Outputs with one memory, which no input has."""
         tensors = [self.flat[n] for n in places]
         first = tensors[0]
-        alone = len(tensors) == 1 and not _has_gaps_or_overlaps(first) and not has_bits(first)
-        if alone and not _refuses_writes(first):
+        alone = len(tensors) == 1 and not has_gaps_or_overlaps(first) and not has_bits(first)
+        if alone and not refuses_writes(first) and not is_untracked(first):
             return [Value(self._slot(places[0], False, first))]
         roots = [t._base if t._is_view() else t for t in tensors]
         if any(t.is_inference() for t in tensors):  # which know no base
-            roots = [_whole(tensors)] * len(tensors)
+            roots = [whole_of(tensors)] * len(tensors)
         chosen = max(range(len(roots)), key=lambda n: (roots[n].requires_grad, -n))
         root = roots[chosen]
         base = next((n for n, t in zip(places, tensors) if t is root), None)
@@ -556,7 +558,7 @@ class _Observer:
             slot = self._slot(places[chosen], True, root)
         found: list[Output] = []
         for t in tensors:
-            if t is not root and t._base is not root and not _lies_in(t, root):
+            if t is not root and t._base is not root and not lies_in(t, root):
                 raise Unsupported("results share memory that none of them has all of")
             found.append(Value(slot) if t is root else Value(slot, self._view(t, root)))
         return found
@@ -594,68 +596,6 @@ def _check_flag(t: torch.Tensor, before: _State) -> None:
         raise Unsupported("the graph changes whether an input requires gradients")
 
 
-def _is_data(t: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether ``t`` has the memory of ``base``, and another count of writes."""
-    if t.is_inference() or base.is_inference():
-        return False
-    before, version = base._version, t._version
-    torch.autograd.graph.increment_version(base)
-    counted = t._version != version
-    torch._C._autograd._unsafe_set_version_counter((base,), (before,))
-    return not counted
-
-
-def _whole(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The one of some tensors with one memory that all others lie in."""
-    found = max(tensors, key=torch.Tensor.numel)
-    begin = found.storage_offset()
-    for t in tensors:
-        last = sum((n - 1) * k for n, k in zip(t.shape, t.stride())) + t.storage_offset()
-        if t.dtype != found.dtype or t.storage_offset() < begin or last >= begin + found.numel():
-            raise Unsupported("tensors made in inference mode share memory that none has all of")
-    if _has_gaps_or_overlaps(found):
-        raise Unsupported("a tensor made in inference mode lies in parts of its memory")
-    return found
-
-
-def _lies_in(t: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether ``other``, made anew, would have the memory of ``t``."""
-    inner, outer = Layout.of(t), Layout.of(other)
-    scale = t.itemsize, other.itemsize
-    first = inner.offset * scale[0] >= outer.offset * scale[1]
-    return bool(first and inner.end * scale[0] <= outer.end * scale[1])
-
-
-def _checked(t: torch.Tensor) -> tuple[Callable[..., torch.Tensor] | None, tuple[Any, ...], bool]:
-    """What makes ``t`` again of its base, unless autograd keeps too little of how it was made.
-
-    Also the numbers that it takes, and whether the layout alone does as well.
-    """
-    numbers: list[Any] = []
-
-    def visit(number: Any) -> Any:
-        numbers.append(number)
-        return number
-
-    again = t._view_func_unsafe(t._base, visit)
-    if not isinstance(again, torch.Tensor) or again.dtype != t.dtype:
-        return None, (), False
-    if not Layout.of(again).is_like(Layout.of(t)):
-        return None, (), False
-    if not symbols_of(t) and not any(isinstance(n, SYMBOLIC) for n in numbers):
-        return t._view_func_unsafe, (), True
-    if not numbers and t.dtype == t._base.dtype and has_bits(t) == has_bits(t._base):
-        return None, (), True
-    if not any(isinstance(n, SYMBOLIC) for n in numbers):
-        return t._view_func_unsafe, (), True
-
-    def replay(base: torch.Tensor, given: Sequence[int]) -> torch.Tensor:
-        following = iter(given)
-        return t._view_func_unsafe(base, lambda _: next(following))
-
-    return replay, tuple(numbers), True
-
-
 def _roots(numbers: Iterable[Any], known: set[Any]) -> dict[Any, Any]:
     """The symbols in ``numbers`` that are not ``known``, as numbers, by their nodes."""
     found = {}
@@ -664,48 +604,3 @@ def _roots(numbers: Iterable[Any], known: set[Any]) -> dict[Any, Any]:
             value = value_of(number.node.shape_env, symbol)
             found[value.node] = value
     return found
-
-
-def _leads_to(t: torch.Tensor, base: torch.Tensor) -> bool:
-    """Whether a gradient of ``t`` reaches ``base``: not through a view made under no_grad.
-
-    Raises :class:`Unsupported` where a backward of the program's own is on the way: the view's own
-    operations do not have it.
-    """
-    wanted = torch.autograd.graph.get_gradient_edge(base).node
-    seen: set[Any] = set()
-    ahead = [t.grad_fn]
-    while ahead:
-        node = ahead.pop()
-        if node is wanted:
-            return True
-        if isinstance(node, _FUNCTION) and not isinstance(node, _Copy._backward_cls):
-            raise Unsupported("an output is a view that a custom function made")
-        if node is not None and node not in seen:
-            seen.add(node)
-            ahead.extend(following for following, _ in node.next_functions)
-    return False
-
-
-def _refuses_writes(t: torch.Tensor) -> bool:
-    """Whether eager has an error for writes to ``t``: it is one of several views made at once."""
-    if not t._is_view():
-        return False
-    several = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
-    return torch._C._autograd._get_creation_meta(t) == several
-
-
-def _has_gaps_or_overlaps(t: torch.Tensor) -> bool:
-    """Whether ``t`` has not the memory of a tensor made for it alone."""
-    expected = 1
-    for stride, size in sorted(zip(t.stride(), t.shape, strict=True), key=_values):
-        if not isinstance(size, int) or size > 1:
-            if not same((stride,), (expected,)):
-                return True
-            expected *= size
-    return False
-
-
-def _values(numbers: Sequence[Any]) -> tuple[float, ...]:
-    """What symbols are while the graph is compiled; what nobody knows is large."""
-    return tuple([n if isinstance(n, int) else n.node.hint or math.inf for n in numbers])

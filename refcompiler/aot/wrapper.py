@@ -471,7 +471,8 @@ class Wrapper:
             if view.bits:
                 self.names["view_of_bits"] = view_of_bits
                 dtype = self.constant("dtype", view.dtype)
-                made = f"view_of_bits({base}, {dtype}, {size}, {stride}, {at.offset})"
+                given = base if view.apart < 0 else f"{base}.data"
+                made = f"view_of_bits({given}, {dtype}, {size}, {stride}, {at.offset})"
         older = view.before and base in self.results
         version = self.seen.slots[self.results.index(base)].version if older else 0
         if older:

@@ -60,6 +60,7 @@ class History:
         self.seen: dict[Any, Any] = {}
         self.changing: set[Any] = set()
         self.objects: dict[str, weakref.WeakSet] = {}
+        self.held: dict[str, dict[int, Any]] = {}  # the same of those that take no weak reference
         self.noted: dict[Any, Any] = {}  # by the capture that is going on
 
     def changes(self, key: Any, value: Any) -> bool:
@@ -70,7 +71,15 @@ class History:
         return key in self.changing
 
     def distinct(self, key: str, value: Any) -> int:
-        """Note the object ``value``; of how many that are still alive it was one."""
+        """Note the object ``value``; of how many that are still alive it was one.
+
+        One that takes no weak reference (a generator of torch 2.11) stays alive, as captures that
+        it is noted by are few.
+        """
+        if not type(value).__weakrefoffset__:
+            held = self.held.setdefault(key, {})
+            held[id(value)] = value
+            return len(held)
         known = self.objects.setdefault(key, weakref.WeakSet())
         known.add(value)
         return len(known)
@@ -79,6 +88,7 @@ class History:
         self.seen.clear()
         self.changing.clear()
         self.objects.clear()
+        self.held.clear()
 
 
 @dataclass

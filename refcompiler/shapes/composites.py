@@ -14,3 +14,15 @@ import torch
 def python_composites() -> Any:
     """An object for as long as which torch composes operators in Python."""
     return torch._C._EnablePythonDispatcher()
+
+
+#: Whether ``matmul`` and ``linear`` ask in C++, where each size would have a program of its own.
+_ASKED = torch.__version__ < (2, 13)
+
+
+def eager_composites(symbols: bool) -> Any:
+    """The same, that torch composes operators as eager does, in C++: where ``symbols`` are sizes,
+    if it does not ask them for numbers in products."""
+    if symbols and _ASKED:
+        return torch._C._EnablePythonDispatcher()
+    return torch._C._DisablePythonDispatcher()

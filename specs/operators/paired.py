@@ -84,11 +84,12 @@ def _only(
     )
 
 
-# Eager multiplies by alpha, 1 too: an infinite part makes the other one nan.
+# Eager multiplies by alpha, 1 too: an infinite part makes the other one nan. It takes no bool.
+_BY_ALPHA: dict[str, Any] = {**_PRODUCTS, "when": "not is_bool(alpha)"}
 for _overload in ("Tensor", "Scalar"):
-    _as(f"add.{_overload}", "add(self, mul(const(alpha), other))", **_PRODUCTS)
-    _as(f"sub.{_overload}", "add(self, mul(const(-alpha), other))", **_PRODUCTS)
-    _as(f"rsub.{_overload}", "add(other, mul(const(-alpha), self))", **_PRODUCTS)
+    _as(f"add.{_overload}", "add(self, mul(const(alpha), other))", **_BY_ALPHA)
+    _as(f"sub.{_overload}", "add(self, mul(const(-alpha), other))", **_BY_ALPHA)
+    _as(f"rsub.{_overload}", "add(other, mul(const(-alpha), self))", **_BY_ALPHA)
     _as(
         f"mul.{_overload}",
         "mul(self, other)",

@@ -58,6 +58,8 @@ def pointwise(
 # -- arithmetic -----------------------------------------------------------------------------------
 
 _ALPHA = Arg("alpha", "scalar", keyword=True, optional=True, default=1)
+#: Which ``alpha`` eager takes: one of the result's kind, a bool of bools alone.
+_WHEN = '(is_float(dtype) or is_whole(alpha)) and (result == "bool" or not is_bool(alpha))'
 
 
 def _scaled(operand: str) -> str:
@@ -104,7 +106,7 @@ for _name, _call, _rule, _lowering, _scaled_first in (
             _rule,
             _accepts,
             cuda=_cuda,
-            when="is_float(dtype) or is_whole(alpha)",
+            when=_WHEN,
             tolerance=_ALPHA_TOLERANCE,
             cancels=True,
             # Eager has it subtract the other way round, and that call's first operand decides.

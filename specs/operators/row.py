@@ -115,12 +115,12 @@ class Operator:
     ``if``/``else`` in it decides on plain Python values only. Its value is cast to the ``result``
     dtype by whoever evaluates it. It holds where ``when``, an expression over the plain arguments,
     ``is_float(dtype)``, ``is_int(dtype)``, ``dtype``, ``result``, ``is_number(arg)``,
-    ``is_whole(arg)`` (whether it is an integer), ``fits(arg)`` (see :func:`specs.dtypes.fits`) and
-    ``same_power(arg)`` (see :func:`specs.dtypes.same_power`), is true (empty: always), and where
-    every number that does not promote fits; otherwise ATen is called, which raises what eager
-    raises. For the
-    other kinds ``lowering`` names a rule of the loop IR (``reduce:sum``, ``view:permute``).
-    ``None``: ATen is called, and ``reasons["lowering"]`` says why. ``cuda`` is the lowering where
+    ``is_whole(arg)`` (whether it is an integer), ``is_bool(arg)``, ``fits(arg)`` (see
+    :func:`specs.dtypes.fits`) and ``same_power(arg)`` (see :func:`specs.dtypes.same_power`), is
+    true (empty: always), and where every number that does not promote fits; otherwise ATen is
+    called, which raises what eager raises. For the other kinds ``lowering`` names a rule of the
+    loop IR (``reduce:sum``, ``view:permute``). ``None``: ATen is called, and
+    ``reasons["lowering"]`` says why. ``cuda`` is the lowering where
     CUDA's kernels give other values than the CPU's (``None``: they do not), ``cuda_when`` where
     that holds beyond ``when``; ``not_on_cuda`` are dtypes that these reject.
 
@@ -293,6 +293,7 @@ class Operator:
             "is_float": dtypes.is_float,
             "is_int": dtypes.is_int,
             "is_whole": lambda value: isinstance(value, int),
+            "is_bool": lambda value: isinstance(value, bool),
             "is_number": lambda value: isinstance(value, bool | int | float | complex),
         }
         return bool(eval(condition, {"__builtins__": {}}, names))

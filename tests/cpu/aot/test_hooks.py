@@ -162,6 +162,34 @@ def test_a_hook_on_a_view_that_is_written_to_where_nothing_has_gradients() -> No
     assert all(map(torch.equal, *seen)) and runs == [1]
 
 
+@pytest.mark.parametrize("hidden", [torch.detach, lambda base: base.data, lambda base: base])
+def test_a_hook_on_the_base_of_a_written_input(hidden: Callable[..., Any]) -> None:
+    """Gradients of a base go through its hooks: it is compiled where no write comes between."""
+    runs: list[int] = []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        return lambda *given: runs.append(1) or graph.forward(*given)
+
+    def program(other: Any, base: Any) -> Any:
+        with torch.no_grad():
+            other.add_(1)
+        return base * base + 1, other * 2
+
+    call = refcompiler.compile(program, backend=aot_autograd(fw_compiler=compiler))
+    for n in range(2):
+        seen: list[Any] = []
+        for each in (program, call):
+            x, told = _leaf(n), []
+            base = x * 1
+            base.register_hook(lambda g, told=told: told.append(g.clone()) or g * 3)
+            other = hidden(base)
+            results = each(other, base)
+            results[0].sum().backward()
+            seen.append([x.grad, base.detach(), *results, *told])
+        assert len(seen[0]) == len(seen[1]) == 5
+        assert all(map(torch.equal, *seen)) and len(runs) == 2 * (n + 1)  # and the backward
+
+
 def test_hooks_on_inner_results() -> None:
     def program(x: Any, w: Any) -> Any:
         y = x * w

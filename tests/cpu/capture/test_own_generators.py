@@ -9,6 +9,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import refcompiler
+from refcompiler.capture.dynamic import History
 
 N = 1500  # kernels of fastpath's draw from 1024 elements on
 GLOBAL = torch.Generator()
@@ -179,3 +180,16 @@ def test_a_run_that_fails_has_drawn_once(backend):
         found = compiled(x, g.manual_seed(4), given), g.get_state()
         assert all(map(torch.equal, found, expected))
     assert refcompiler.counters()["graphs"] >= 1
+
+
+def test_objects_that_take_no_weak_reference_are_told_apart() -> None:
+    """As generators do not with torch 2.11."""
+
+    class Bare:
+        __slots__ = ()
+
+    history, some = History(), [Bare() for _ in range(3)]
+    assert [history.distinct("here", each) for each in (*some, some[1])] == [1, 2, 3, 3]
+    assert history.distinct("there", some[0]) == 1
+    history.clear()
+    assert history.distinct("here", some[0]) == 1

@@ -328,3 +328,18 @@ def test_on_cuda_a_mean_is_of_the_parts() -> None:
     kernels, _ = kernels_of(program_of(lambda z: z.mean(1), [torch.zeros(64, 7).cfloat()]))
     texts = "".join(print_kernel(kernel).source for kernel in kernels)
     assert "div_rn" in texts and "fma" not in texts
+
+
+def test_halves_are_no_parts_in_kernels() -> None:
+    """What ATen makes of them is eager's; as numbers of a view they are ATen's, too."""
+
+    def function(x: torch.Tensor) -> Any:
+        z = torch.view_as_complex(x.reshape(2, 2)) * 2
+        return torch.view_as_real(z) + 1, x * 3
+
+    x = torch.arange(4.0).half()
+    compiled = refcompiler.compile(function, backend="fastpath")
+    for found, expected in zip(compiled(x), function(x), strict=True):
+        assert_same(found, expected)
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None and report.kernels, report

@@ -24,6 +24,15 @@ REJECTED: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "an integer exponent": (lambda x: torch.pow(x, 300), torch.ones(3, dtype=torch.uint8)),
     "a divisor that wraps": (lambda x: x % 2**32, torch.ones(3, dtype=torch.int16)),
     "alpha": (lambda x: torch.add(x, x, alpha=300), torch.ones(3, dtype=torch.int8)),
+    "a bool of numbers": (lambda x: torch.add(x, x, alpha=True), torch.ones(3)),
+    "a bool of one bool": (lambda x: torch.add(x > 0, 1, alpha=True), torch.ones(3)),
+    "a bool of complex numbers": (lambda x: x.sub(x, alpha=True), torch.ones(3) + 0j),
+    "a float wraps nowhere": (lambda x: x.new_full((3,), -0.5), torch.ones(3, dtype=torch.uint8)),
+    "argmax of bools": (lambda x: (x > 0).argmax(0), torch.ones(3)),
+    "index_add": (
+        lambda x: x.index_add(0, torch.tensor([2, 0]), torch.ones(2, dtype=torch.int32)),
+        torch.ones(3),
+    ),
     "logsumexp": (lambda x: torch.logsumexp(x, []), torch.ones(2, 3)),
 }
 

@@ -1,11 +1,13 @@
 """What is generated compiles as Python, and what is written by hand is named once."""
 
 import ast
+import textwrap
 
 import pytest
 
 from conformance.case import Call, Change
 from conformance.strategies.generate import examples
+from conformance.strategies.statements import BLOCKS, HANDLERS, Writer
 from conformance.suites import SUITES
 from conformance.suites.breaks import count, with_breaks
 
@@ -71,3 +73,17 @@ def test_each_program_with_breaks_compiles():
     for case in cases:
         assert "graph_break()" in case.program.source
         compile(case.program.source, case.id, "exec")
+
+
+class Nesting(Writer):
+    """Puts compound statements into each other wherever that can be drawn."""
+
+    def pick(self, choices):
+        return "focus" if "focus" in choices else choices[0]
+
+
+@pytest.mark.parametrize("template", [t for t in (*BLOCKS, *HANDLERS) if "|" in t])
+def test_what_is_drawn_nests_no_deeper_than_python_compiles(template):
+    nested = Nesting(lambda strategy: 1, (template,)).statement(2)
+    assert nested.count(template.split("\n")[0].split("{")[0]) > 4
+    compile("def f(n):\n" + textwrap.indent(nested, "    "), "program", "exec")

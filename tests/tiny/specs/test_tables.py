@@ -28,6 +28,7 @@ LOWERING_NAMES |= {
     "is_int",
     "is_number",
     "is_whole",
+    "is_bool",
     "fits",
     "same_power",
 }

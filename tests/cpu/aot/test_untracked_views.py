@@ -1,0 +1,87 @@
+"""Views of results, made where gradients are off: they require gradients, and lead nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import refcompiler
+
+
+def _alone(x: Any) -> Any:
+    made = x * 2
+    with torch.no_grad():
+        view = made.view(4)
+    return view, x.sin()
+
+
+def _of_a_write(x: Any) -> Any:
+    made = torch.zeros(4).copy_(x)
+    with torch.no_grad():
+        view = made[1:]
+    return view, x.expand(3, 4)
+
+
+def _several(x: Any) -> Any:
+    made = x * 2
+    with torch.no_grad():
+        first, second = made[:2], made[1:]
+    return first, second, x.sin()
+
+
+def _written(x: Any) -> Any:
+    made = x * 2
+    with torch.no_grad():
+        view = made[0]
+        view.mul_(2)
+    return view, x.sin()
+
+
+def _older(x: Any) -> Any:
+    made = x * 2
+    with torch.no_grad():
+        view = made[0]
+        made.mul_(2)
+    return view, x.sin()
+
+
+ASKED: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda t, x: t.detach().clone(),
+    lambda t, x: torch.tensor([t.requires_grad, t._version]),
+    lambda t, x: torch.tensor([t.is_leaf, t.grad_fn is None]),
+    lambda t, x: torch.autograd.grad(t.sum(), x, retain_graph=True)[0],
+    lambda t, x: torch.autograd.grad(t._base.sum(), x, retain_graph=True)[0],
+    lambda t, x: t.backward(torch.ones_like(t), retain_graph=True) or t.grad,
+    lambda t, x: t.add_(1).detach(),
+)
+
+
+def _answers(results: Any, x: Any) -> list[Any]:
+    found: list[Any] = []
+    for t in results:
+        for ask in ASKED:
+            try:
+                found.append(ask(t, x))
+            except (RuntimeError, AttributeError) as error:
+                found.append(str(error).partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("program", [_alone, _of_a_write, _several, _written, _older])
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_view_made_without_gradients(program: Callable[..., Any]) -> None:
+    refcompiler.reset()
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for n in range(2):
+        sides = []
+        for each in (call, program):
+            x = (torch.arange(4.0) + n).requires_grad_()
+            sides.append(_answers(each(x), x))
+        assert len(sides[0]) == len(sides[1]) >= 2 * len(ASKED)
+        for mine, eager in zip(*sides, strict=True):
+            same = isinstance(mine, torch.Tensor) and isinstance(eager, torch.Tensor)
+            assert torch.equal(mine, eager) if same else mine == eager
+    assert refcompiler.counters()["uncompiled"] == 0
