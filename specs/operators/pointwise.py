@@ -318,15 +318,23 @@ for _name, _single, _double in (
         tolerance=tolerance(_single, _double),
         **_SQUARE_ROOT if _name == "sqrt" else {},
     )
-pointwise(
-    "lgamma.default",
-    "torch.lgamma",
-    (SELF,),
-    None,
-    "promote_float",
-    tolerance=tolerance(4, 4),
-    reasons={"lowering": "no kernel text for lgamma yet"},
-)
+for _name, _call, _values in (
+    ("lgamma", "torch.lgamma", (0.0625, 1e30)),
+    ("digamma", "torch.digamma", (2.0, 1e30)),  # at its root eager's sums cancel
+    ("erfinv", "torch.erfinv", ()),
+    ("i0", "torch.i0", ()),
+    ("special_i0e", "torch.special.i0e", ()),
+    ("special_i1", "torch.special.i1", ()),
+    ("special_i1e", "torch.special.i1e", ()),
+):
+    pointwise(
+        f"{_name}.default",
+        _call,
+        (replace(SELF, values=_values),),
+        f"{_name.removeprefix('special_')}(self)",
+        "promote_float",
+        tolerance=tolerance(4, 5, 2),
+    )
 for _name in ("floor", "ceil", "trunc", "round"):
     pointwise(
         f"{_name}.default", f"torch.{_name}", (SELF,), f"{_name}(self)", "promote_no_bool", NUMBERS

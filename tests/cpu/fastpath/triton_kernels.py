@@ -220,6 +220,7 @@ def _wide(x: torch.Tensor) -> torch.Tensor:
 
 def chosen(device: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
     yield from complex_cases(device)
+    yield from special_cases(device)
     for dtype in DTYPES:
         for name, function in cases(dtype).items():
             for shape in SHAPES:
@@ -248,6 +249,16 @@ def complex_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[t
     for name, function in (("arithmetic", arithmetic), ("functions", functions)):
         yield f"{name} of complex", function, [x.to(device), y.to(device)]
         yield f"{name} of complex, turned", function, [x.to(device).t(), y.to(device).t()]
+
+
+def special_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
+    def functions(x: torch.Tensor) -> list[torch.Tensor]:
+        s = torch.special
+        bessel = [s.i0(x), s.i0e(x * 3), s.i1(x * 2), s.i1e(x * 4)]
+        return [*bessel, (x * 0.1).erfinv(), x.lgamma(), x.digamma(), (x * 3 + 0.3).digamma()]
+
+    for dtype in (torch.float32, torch.float64):
+        yield f"special functions of {dtype}", functions, [numbers((9, 16), dtype).to(device)]
 
 
 def rows_of(dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
