@@ -30,6 +30,7 @@ LOWERING_NAMES |= {
     "is_whole",
     "fits",
     "same_power",
+    "nonzero",
 }
 
 
