@@ -87,3 +87,27 @@ def test_on_cuda_nothing_is_asked_of_a_divisor() -> None:
         e.op for k in kernels for s in k.stages for t in s.statements for e in inside([t.value])
     ]
     assert "floordiv" in every and "bounded" not in every
+
+
+@pytest.mark.parametrize("dtype", INTS, ids=str)
+def test_quotients_at_the_limits_and_beside_multiples(dtype: torch.dtype) -> None:
+    """Of Python's own integers, which no dtype bounds."""
+    info = torch.iinfo(dtype)
+    ends = {info.min, info.min + 1, info.max, info.max - 1, info.max // 3, 1, 2, 3, 7, 11}
+    ends |= {n for n in (2**24 + 1, 2**31, 2**32 + 1, 2**53 - 1, 2**53 + 1) if n <= info.max}
+    if info.min:
+        ends |= {-n for n in ends if n != info.min}
+    pairs = [(x, y) for x in ends for y in ends if y]
+    for y in ends:
+        pairs += [(q * y + d, y) for q in ends for d in (-1, 0, 1) if y]
+    pairs = [
+        (x, y) for x, y in pairs if info.min <= x <= info.max and (x, y) != (info.min, -1) and x * y
+    ]
+    x, y = (torch.tensor(given, dtype=dtype) for given in zip(*pairs, strict=True))
+    found = compiled(divided)(x, y)
+    truncated = [abs(a) // abs(b) * (1 if a * b > 0 else -1) for a, b in pairs]
+    floors = [a // b for a, b in pairs]
+    rests = [[a % b for a, b in pairs], [a - q * b for (a, b), q in zip(pairs, truncated)]]
+    assert len(pairs) > 80
+    for got, wanted in zip(found, (floors, truncated, floors, *rests), strict=True):
+        assert got.tolist() == wanted
