@@ -101,7 +101,7 @@ class Expr:
         def visit(e: Expr) -> Expr:
             known = memo.get(e)
             if known is None:
-                known = memo[e] = e.mapped(visit, lambda index: index.substitute(values))
+                known = memo[e] = e.mapped(visit, lambda index: index.substitute(values, visit))
             return known
 
         return visit(self)
@@ -119,11 +119,9 @@ class Expr:
             for a in e.args:
                 if isinstance(a, Expr):
                     stack.append(a)
-                elif isinstance(a, Index):
-                    found |= a.axes()
-                elif isinstance(a, tuple):
-                    for index in a:
-                        found |= index.axes()
+                for index in (a,) if isinstance(a, Index) else a if isinstance(a, tuple) else ():
+                    found |= index.axes(data=False)
+                    stack.extend(index.lookups())
         return found
 
     def __repr__(self) -> str:

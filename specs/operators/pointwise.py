@@ -19,8 +19,8 @@ OTHER = Arg("other", relation="broadcast", promotes=True)
 OTHER_OR_NUMBER = Arg("other", "operand", "broadcast", promotes=True)
 NUMBER = Arg("other", "scalar", promotes=True)
 
-# An integer divisor of zero raises on the CPU: a kernel leaves word of an element that is zero. A
-# number that is too large wraps, and may wrap to zero: ATen is called, which raises what eager does.
+# An integer divisor of zero raises on the CPU: a kernel leaves word of an element that is zero.
+# A number that is too large wraps, and may wrap to zero: ATen is called, and raises eager's error.
 DIVISOR_WHEN = "is_float(dtype) or not is_number(other) or (other != 0 and fits(other))"
 
 
