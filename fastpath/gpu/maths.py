@@ -11,6 +11,8 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.language.extra.cuda import gdc_wait
 
+from fastpath.gpu import polynomials
+
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
 
@@ -157,10 +159,95 @@ def binade(x):
 
 @triton.jit
 def _divided(x, y):
-    if x.dtype == tl.float64:
+    if y.dtype == tl.float64:
         return x / y
     else:
         return tl.div_rn(x, y)
+
+
+@triton.jit
+def _bessel(x, order, scaled):
+    """A modified Bessel function at ``|x|``, over exp(``|x|``) where it is ``scaled``.
+
+    Up to ``end`` by its series, whose terms are all positive, then by what it nears. CUDA's
+    kernels, of ATen, give nan at the infinities too.
+    """
+    size = tl.abs(x)
+    end = 16.0 if x.dtype == tl.float64 else 8.0
+    far = size >= end
+    near = tl.where(far, 0.0, size)
+    part = near * (1.0 / end)
+    inverse = _divided(1.0, tl.where(far, size, end))
+    root = tl.sqrt(size) if x.dtype == tl.float64 else tl.sqrt_rn(size)
+    square = part * part
+    # What the square's rounding lost counts half of ``|x|`` times, as the function grows there.
+    lost = _divided(tl.fma(part, part, -square) * (end * end), tl.fma(part, 2 * end, 1.0))
+    if order == 0:
+        series = polynomials.i0(square)
+        series = tl.fma(series, lost, series)
+        tail = polynomials.i0_tail(inverse)
+    else:
+        series = polynomials.i1(square)
+        series = near * tl.fma(series, lost, series)
+        tail = polynomials.i1_tail(inverse)
+    tail = _divided(tail, root)
+    if scaled:
+        return tl.where(far, tail, libdevice.exp(-near) * series)
+    else:
+        found = tl.where(far, libdevice.exp(size) * tail, series)
+        return tl.where(size == float("inf"), float("nan"), found)
+
+
+@triton.jit
+def i0(x):
+    return _bessel(x, tl.constexpr(0), tl.constexpr(False))
+
+
+@triton.jit
+def i0e(x):
+    return _bessel(x, tl.constexpr(0), tl.constexpr(True))
+
+
+@triton.jit
+def i1(x):
+    found = _bessel(x, tl.constexpr(1), tl.constexpr(False))
+    return tl.where(x < 0, -found, found)
+
+
+@triton.jit
+def i1e(x):
+    found = _bessel(x, tl.constexpr(1), tl.constexpr(True))
+    return tl.where(x < 0, -found, found)
+
+
+@triton.jit
+def digamma(x):
+    """By its distance from the root up to 6, then by what it nears; below 0 by its reflection."""
+    size = tl.abs(x)
+    small, large = size < 1.0, size >= 6.0
+    s = tl.where(small, size + 1.0, size)
+    if x.dtype == tl.float64:
+        apart = (s - 1.4616321449683622) - 9.549995429965697e-17
+    else:
+        apart = (s - 1.4616321325302124) - 1.243815006546356e-08
+    over = _divided(1.0, s + 2.5)
+    near = apart * (polynomials.digamma((s - 4.5) * over) * over)
+    wide = tl.where(large, size, 6.0)
+    inverse = _divided(1.0, wide)
+    square = inverse * inverse
+    far = libdevice.log(wide) - tl.fma(square, polynomials.digamma_tail(square), inverse * 0.5)
+    usual = tl.where(large, far, near)
+    over = _divided(1.0, size)
+    r = size - libdevice.nearbyint(size)
+    a = tl.abs(r)
+    b = 0.5 - a
+    cosine, sine = b * polynomials.sinpi(b * b), a * polynomials.sinpi(a * a)
+    cotangent = _divided(cosine * 3.141592653589793, sine)
+    cotangent = tl.where(r < 0, -cotangent, cotangent)
+    turned = tl.where(small, usual, usual + over) + cotangent
+    found = tl.where(x < 0, turned, tl.where(small, usual - over, usual))
+    found = tl.where((x < 0) & ((r == 0) | (size == float("inf"))), float("nan"), found)
+    return tl.where(x == 0, libdevice.copysign(size + float("inf"), -x), found)
 
 
 @triton.jit

@@ -93,11 +93,24 @@ def _decided(op: str, operands: tuple[Expr, ...]) -> Expr | None:
 #: first; the last is whole if it is rounded.
 _ANY = (1e300, 0.0, 1 + 2.0**-40)
 _PARTS = (E.real, E.imag)
+#: Eager's error for an integer divisor of zero, which is word for word this.
+_NONZERO = E.Bounds(1, False, "RuntimeError", "ZeroDivisionError")
 _FUNCTIONS = {
     name: functools.partial(apply, name)
     for name in (*SCALARS.names(), *PAIRED.names())
     if name != "cast"
 }
+
+
+def _nonzero(value: Expr) -> Expr:
+    """The integer ``value``; where it is zero, the kernel's caller raises: a position of 0, the one
+    that there is, is added to it, which is 1 there."""
+    if is_float(value.dtype) or value.op == "const":
+        return value
+    at_fault = apply("eq", value, E.const(0, value.dtype))
+    place = apply("where", at_fault, E.const(1, "int64"), E.const(0, "int64"))
+    checked = Expr("bounded", (place, _NONZERO), "int64")
+    return apply("add", value, E.cast(checked, value.dtype))
 
 
 def broadcast_read(t: Tensor, index: Position) -> Expr:
@@ -227,6 +240,7 @@ class Elementwise:
             plain=self.arguments,
             pair=E.pair,
             conj=E.conj,
+            nonzero=_nonzero if self.device == "cpu" else lambda value: value,
         )
         for name, value in self.arguments.items():
             if isinstance(value, Tensor):

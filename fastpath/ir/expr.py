@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import c_float
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ class Bounds:
     wraps: bool
     error: str
     message: str
+
+
+#: By thread, the pairs that the comparison under way has found equal: of DAGs whose nodes are
+#: shared, each pair is compared once, not once for each way to it.
+_compared = threading.local()
 
 
 class Expr:
@@ -61,7 +67,19 @@ class Expr:
             return False
         if self.op == "const":
             return repr(self.args) == repr(other.args)
-        return self.args == other.args
+        pairs = getattr(_compared, "pairs", None)
+        if pairs is None:
+            _compared.pairs = set()
+            try:
+                return self.args == other.args
+            finally:
+                _compared.pairs = None
+        pair = id(self), id(other)
+        if pair not in pairs:
+            if self.args != other.args:
+                return False
+            pairs.add(pair)
+        return True
 
     def operands(self) -> tuple[Expr, ...]:
         """The expressions that its value is made of, those in its positions included."""
@@ -101,7 +119,7 @@ class Expr:
         def visit(e: Expr) -> Expr:
             known = memo.get(e)
             if known is None:
-                known = memo[e] = e.mapped(visit, lambda index: index.substitute(values))
+                known = memo[e] = e.mapped(visit, lambda index: index.substitute(values, visit))
             return known
 
         return visit(self)
@@ -119,11 +137,9 @@ class Expr:
             for a in e.args:
                 if isinstance(a, Expr):
                     stack.append(a)
-                elif isinstance(a, Index):
-                    found |= a.axes()
-                elif isinstance(a, tuple):
-                    for index in a:
-                        found |= index.axes()
+                for index in (a,) if isinstance(a, Index) else a if isinstance(a, tuple) else ():
+                    found |= index.axes(data=False)
+                    stack.extend(index.lookups())
         return found
 
     def __repr__(self) -> str:

@@ -239,28 +239,35 @@ class Index:
                 return (rest + atom.dividend * c).simplified()
         return self
 
-    def substitute(self, values: Mapping[Axis, Index]) -> Index:
+    def substitute(
+        self, values: Mapping[Axis, Index], change: Callable[[Any], Any] | None = None
+    ) -> Index:
+        """At other positions. ``change`` does it to what is data: whoever does it to several
+        positions that share data remembers what that is there."""
         result = Index({}, self.const)
         for atom, c in self.terms.items():
             if isinstance(atom, Axis):
                 value = values.get(atom)
                 result = result + (Index({atom: 1}) if value is None else value) * c
             elif isinstance(atom, Lookup):
-                moved = Lookup(atom.value.substitute(values), atom.extent)
-                result = result + Index({moved: c})
+                data = atom.value.substitute(values) if change is None else change(atom.value)
+                result = result + Index({Lookup(data, atom.extent): c})
             else:
-                inner = atom.dividend.substitute(values).simplified()
+                inner = atom.dividend.substitute(values, change).simplified()
                 part = inner.mod(atom.divisor) if atom.remainder else inner.floordiv(atom.divisor)
                 result = result + part * c
         return result
 
-    def axes(self) -> set[Axis]:
+    def axes(self, data: bool = True) -> set[Axis]:
+        """Those that it may change with, or only those beside what of it is data."""
         found: set[Axis] = set()
         for atom in self.terms:
             if isinstance(atom, Axis):
                 found.add(atom)
-            else:
-                found |= (atom.value if isinstance(atom, Lookup) else atom.dividend).axes()
+            elif not isinstance(atom, Lookup):
+                found |= atom.dividend.axes(data)
+            elif data:
+                found |= atom.value.axes()
         return found
 
     def lookups(self) -> tuple[Any, ...]:

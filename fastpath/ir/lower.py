@@ -470,7 +470,7 @@ def _moves_or_counts(rule: str, dtype: torch.dtype) -> bool:
     """Whether what a rule of the loop IR computes in ``dtype`` can be rounded in one way only."""
     kind, _, name = rule.partition(":")
     exact = not (dtype.is_floating_point or dtype.is_complex)
-    if kind in ("copy", "gather"):
+    if kind in ("copy", "gather", "search"):
         return True
     if kind == "factory":
         return exact or name != "arange"
@@ -532,6 +532,10 @@ _RULE_OF: dict[str, str] = {
     "aten.slice_scatter.default": "copy:slice_scatter",
     "aten.select_scatter.default": "copy:select_scatter",
     "aten.take.default": "gather:take",
+    "aten.bucketize.Tensor": "search:bucketize",
+    "aten.searchsorted.Tensor": "search:searchsorted",
+    "aten.isin.Tensor_Tensor": "search:isin",
+    "aten.grid_sampler_2d.default": "sample:grid2d",
     "aten.index_copy.default": "scatter:index_copy",
     "aten.index_fill.int_Scalar": "scatter:index_fill",
     "aten.index_fill.int_Tensor": "scatter:index_fill",
@@ -567,6 +571,7 @@ _RULE_OF: dict[str, str] = {
             "upsample_linear1d": "linear1d",
             "upsample_bilinear2d": "linear2d",
             "upsample_trilinear3d": "linear3d",
+            "upsample_bicubic2d": "cubic2d",
             **{f"upsample_nearest{n}d": f"nearest{n}d" for n in (1, 3)},
             **{f"upsample_nearest{n}d_backward": f"nearest{n}d_backward" for n in (1, 2, 3)},
             **{f"_upsample_nearest_exact{n}d": f"nearest_exact{n}d" for n in (1, 2, 3)},

@@ -182,6 +182,82 @@ def _upsample_linear(rank: int, lowering: Any, val: Any, bound: dict[str, Any]) 
     return lowering.output(val, body, "linear")
 
 
+_SHARPNESS = -0.75  # of the cubic convolution, as in eager
+
+
+def _cubic(
+    old: int, new: int, scale: float | None, aligned: bool, dtype: str
+) -> Callable[[Index], list[tuple[Index, Expr]]]:
+    """The four places of the image about a position of the result, and their weights."""
+    if aligned:
+        step = (old - 1) / (new - 1) if new > 1 else 0.0
+        step = _single(step) if dtype == "float32" else step
+    else:
+        step = _step(old, new, scale, dtype)
+
+    def number(value: float) -> Expr:
+        return E.const(value, dtype)
+
+    def inner(x: Expr) -> Expr:
+        """((A + 2) x - (A + 3)) x x + 1, up to 1 away."""
+        value = apply("sub", apply("mul", number(_SHARPNESS + 2), x), number(_SHARPNESS + 3))
+        return apply("add", apply("mul", apply("mul", value, x), x), number(1))
+
+    def outer(x: Expr) -> Expr:
+        """((A x - 5 A) x + 8 A) x - 4 A, from 1 to 2 away."""
+        value = apply("sub", apply("mul", number(_SHARPNESS), x), number(5 * _SHARPNESS))
+        value = apply("add", apply("mul", value, x), number(8 * _SHARPNESS))
+        return apply("sub", apply("mul", value, x), number(4 * _SHARPNESS))
+
+    def about(i: Index) -> list[tuple[Index, Expr]]:
+        place, by, half = E.cast(E.position(i), dtype), number(step), number(0.5)
+        if aligned:
+            place = apply("mul", by, place)
+        else:
+            place = apply("sub", apply("mul", by, apply("add", place, half)), half)
+        floor = apply("floor", place)
+        t = apply("sub", place, floor)
+        rest = apply("sub", number(1), t)
+        weights = [outer(apply("add", t, number(1))), inner(t), inner(rest)]
+        weights.append(outer(apply("add", rest, number(1))))
+        first, last = E.cast(floor, "int64"), E.const(old - 1, "int64")
+        found = []
+        for k, weight in enumerate(weights):
+            at = apply("add", first, E.const(k - 1, "int64"))
+            at = apply("minimum", apply("maximum", at, E.const(0, "int64")), last)
+            found.append((_computed(at, old), weight))
+        return found
+
+    return about
+
+
+def _upsample_cubic(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
+    t: Tensor = bound["self"]
+    old, new = t.shape[-2:], tuple(val.shape)[-2:]
+    _fixed(*old, *new)
+    dtype, aligned = compute_dtype(t.dtype), bound["align_corners"]
+    if not is_float(dtype):
+        raise NotLowered("weighted integers")
+    sides = [
+        _cubic(a, b, scale, aligned, dtype) for a, b, scale in zip(old, new, _scales(bound, 2))
+    ]
+
+    def body(index: Position) -> Expr:
+        rows, columns = (side(i) for side, i in zip(sides, index[-2:]))
+
+        def across(row: Index) -> Expr:
+            terms = [
+                apply("mul", E.cast(t.read((*index[:-2], row, column)), dtype), weight)
+                for column, weight in columns
+            ]
+            return functools.reduce(functools.partial(apply, "add"), terms)
+
+        terms = [apply("mul", across(row), weight) for row, weight in rows]
+        return functools.reduce(functools.partial(apply, "add"), terms)
+
+    return lowering.output(val, body, "cubic")
+
+
 # -- borders ---------------------------------------------------------------------------------------
 
 
@@ -225,6 +301,7 @@ RULES: dict[str, Rule] = {
     "resize:linear1d": functools.partial(_upsample_linear, 1),
     "resize:linear2d": functools.partial(_upsample_linear, 2),
     "resize:linear3d": functools.partial(_upsample_linear, 3),
+    "resize:cubic2d": _upsample_cubic,
 }
 for _rank in (1, 2, 3):
     for _name, _middle in (("nearest", False), ("nearest_exact", True)):

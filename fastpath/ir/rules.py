@@ -12,7 +12,17 @@ from typing import Any
 
 import torch
 
-from fastpath.ir import copies, extremes, gathers, pieces, resizing, scatters, windows
+from fastpath.ir import (
+    copies,
+    extremes,
+    gathers,
+    pieces,
+    resizing,
+    sampling,
+    scatters,
+    searches,
+    windows,
+)
 from fastpath.ir import expr as E
 from fastpath.ir.building import Building
 from fastpath.ir.elementwise import NotLowered, apply
@@ -586,6 +596,8 @@ RULES: dict[str, Rule] = {
     "compose:batch_norm_training": _batch_norm_training,
     **copies.RULES,
     **resizing.RULES,
+    **sampling.RULES,
+    **searches.RULES,
     **scatters.RULES,
     **windows.RULES,
     **extremes.RULES,

@@ -69,6 +69,10 @@ class _Windows:
             place.append(i)
         return (*before, *place), inside
 
+    def begin(self, i: Index, d: int) -> Index:
+        """Where the window at ``i`` of dimension ``d`` begins, perhaps before the image."""
+        return i * self.stride[d] + -self.padding[d]
+
     def reduced(
         self,
         lowering: Any,
@@ -108,12 +112,46 @@ class _Windows:
             yield (*before, *place), inside
 
 
+class _Uneven(_Windows):
+    """Windows that cover an image ``counts`` times a dimension, of several sizes: each from the
+    part of the image that its place is, rounded down, to that of the next, rounded up."""
+
+    def __init__(self, shape: Sequence[int], dtype: str, counts: Sequence[int]):
+        image = shape[len(shape) - len(counts) :]
+        super().__init__(shape, dtype, len(counts), {"kernel_size": [1] * len(counts)})
+        self.counts = tuple(counts)
+        spans = [
+            [-(-(i + 1) * n // m) - i * n // m for i in range(m)] for n, m in zip(image, counts)
+        ]
+        self.size = tuple(map(max, spans))
+        self.least = tuple(map(min, spans))
+        self.large = math.prod(self.size) > MOST
+
+    def begin(self, i: Index, d: int) -> Index:
+        return (i * self.image[d]).floordiv(self.counts[d])
+
+    def span(self, i: Index, d: int) -> Expr:
+        n, m = self.image[d], self.counts[d]
+        end = (i * n + (n + m - 1)).floordiv(m)
+        return apply("sub", E.position(end), E.position(self.begin(i, d)))
+
+    def element(self, index: Position, offsets: Sequence[Index]) -> tuple[Position, Expr]:
+        before, at = index[: -self.rank], index[-self.rank :]
+        place, inside = [], TRUE
+        for d, k in enumerate(offsets):
+            if k.bounds()[1] >= self.least[d]:
+                shorter = apply("lt", E.position(k), self.span(at[d], d))
+                inside = both(inside, shorter)
+            place.append(self.begin(at[d], d) + k)
+        return (*before, *place), inside
+
+
 # -- the greatest ----------------------------------------------------------------------------------
 
 
 def _max_pool(rank: int, lowering: Any, vals: Any, bound: dict[str, Any]) -> tuple[Tensor, Tensor]:
     t: Tensor = bound["self"]
-    windows = _Windows(t.shape, t.dtype, rank, bound)
+    windows = bound.get("windows") or _Windows(t.shape, t.dtype, rank, bound)
     dtype = compute_dtype(t.dtype)
     least = E.const(-math.inf, dtype)
     if any(p and d != 1 for p, d in zip(windows.padding, windows.dilation)):
@@ -132,7 +170,7 @@ def _max_pool(rank: int, lowering: Any, vals: Any, bound: dict[str, Any]) -> tup
         """The flat place of the window's first element in the image."""
         total = E.const(0, "int64")
         for d, i in enumerate(index[-rank:]):
-            start = E.position(i * windows.stride[d] + -windows.padding[d])
+            start = E.position(windows.begin(i, d))
             start = apply("maximum", start, E.const(0, "int64")) if windows.padding[d] else start
             total = apply("add", total, apply("mul", start, E.const(strides[d], "int64")))
         return total
@@ -221,6 +259,9 @@ def _first(val: Any) -> Position:
 
 def _count(windows: _Windows, at: Position, bound: dict[str, Any], dtype: str) -> Expr:
     """How many elements the mean over the window at ``at`` counts."""
+    if isinstance(windows, _Uneven):
+        spans = [windows.span(i, d) for d, i in enumerate(at)]
+        return E.cast(functools.reduce(functools.partial(apply, "mul"), spans), dtype)
     if bound.get("divisor_override"):
         return E.const(bound["divisor_override"], dtype)
     total: Expr = E.const(1, dtype)
@@ -260,7 +301,7 @@ def _avg_pool(rank: int, lowering: Any, val: Any, bound: dict[str, Any]) -> Tens
     t: Tensor = bound["self"]
     if rank == 3 and t.dtype in REDUCED:
         raise NotLowered("volumes of 16-bit numbers, which eager does not take everywhere")
-    windows = _Windows(t.shape, t.dtype, rank, bound)
+    windows = bound.get("windows") or _Windows(t.shape, t.dtype, rank, bound)
     dtype = compute_dtype(t.dtype)
     zero = E.const(0, dtype)
 
@@ -304,18 +345,23 @@ def _avg_pool_backward(rank: int, lowering: Any, val: Any, bound: dict[str, Any]
     return lowering.output(val, body, "avg_pool_backward")
 
 
-def _adaptive(shape: Sequence[int], sizes: Sequence[int]) -> dict[str, Any]:
-    """The windows of adaptive pooling, where they are all alike."""
-    image = shape[len(shape) - len(sizes) :]
+def _adaptive(t: Sequence[int], dtype: str, sizes: Sequence[int]) -> dict[str, Any]:
+    """The windows of adaptive pooling."""
+    image = t[len(t) - len(sizes) :]
+    if not known(*image, *sizes):
+        raise NotLowered("an image of a size that each call chooses")
     if any(n % m for n, m in zip(image, sizes)):
-        raise NotLowered("windows of several sizes")
+        return {"windows": _Uneven(t, dtype, sizes)}
     size = [n // m for n, m in zip(image, sizes)]
     return {"kernel_size": size, "stride": size, "count_include_pad": True}
 
 
 def _adaptive_avg_pool(rank: int, lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
-    sizes = val.shape[val.dim() - rank :]
-    return _avg_pool(rank, lowering, val, {**bound, **_adaptive(bound["self"].shape, sizes)})
+    t, sizes = bound["self"], val.shape[val.dim() - rank :]
+    given = _adaptive(t.shape, t.dtype, sizes)
+    if "windows" in given and given["windows"].large and lowering.target.name == "cpu":
+        raise NotLowered("large windows of several sizes, which ATen adds up faster")
+    return _avg_pool(rank, lowering, val, {**bound, **given})
 
 
 def _adaptive_avg_pool_backward(
@@ -323,12 +369,15 @@ def _adaptive_avg_pool_backward(
 ) -> Tensor:
     grad: Tensor = bound["grad_output"]
     sizes = grad.shape[len(grad.shape) - rank :]
-    return _avg_pool_backward(rank, lowering, val, {**bound, **_adaptive(val.shape, sizes)})
+    windows = _adaptive(val.shape, grad.dtype, sizes)
+    if "windows" in windows:
+        raise NotLowered("gradients of windows of several sizes")
+    return _avg_pool_backward(rank, lowering, val, {**bound, **windows})
 
 
 def _adaptive_max_pool(rank: int, lowering: Any, vals: Any, bound: dict[str, Any]) -> Any:
-    sizes = vals[0].shape[vals[0].dim() - rank :]
-    return _max_pool(rank, lowering, vals, {**bound, **_adaptive(bound["self"].shape, sizes)})
+    t, sizes = bound["self"], vals[0].shape[vals[0].dim() - rank :]
+    return _max_pool(rank, lowering, vals, {**bound, **_adaptive(t.shape, t.dtype, sizes)})
 
 
 # -- columns of windows ----------------------------------------------------------------------------

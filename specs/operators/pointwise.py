@@ -19,9 +19,9 @@ OTHER = Arg("other", relation="broadcast", promotes=True)
 OTHER_OR_NUMBER = Arg("other", "operand", "broadcast", promotes=True)
 NUMBER = Arg("other", "scalar", promotes=True)
 
-# An integer divisor may be zero unless it is a number that is not: then eager raises, and so has
-# the fast path to, which a kernel cannot; one that is too large wraps, and may wrap to zero.
-DIVISOR_WHEN = "is_float(dtype) or (is_number(other) and other != 0 and fits(other))"
+# An integer divisor of zero raises on the CPU: a kernel leaves word of an element that is zero.
+# A number that is too large wraps, and may wrap to zero: ATen is called, and raises eager's error.
+DIVISOR_WHEN = "is_float(dtype) or not is_number(other) or (other != 0 and fits(other))"
 
 
 def tolerance(single: float, double: float | None = None, reduced: float = 1.0) -> dict[str, float]:
@@ -138,9 +138,9 @@ _DIVISORS = (
     ("Scalar", Arg("other", "scalar", promotes=True, nonzero=True)),
 )
 _BY_MODE = (
-    "truediv(self, other) if rounding_mode is None else floordiv(self, other)"
+    "truediv(self, other) if rounding_mode is None else floordiv(self, nonzero(other))"
     ' if rounding_mode == "floor" else trunc(truediv(self, other)) if is_float(dtype)'
-    " else truncdiv(self, other)"
+    " else truncdiv(self, nonzero(other))"
 )
 # Eager has no one value where a quotient overflows (see the rows).
 _DIVIDEND = replace(SELF, values=(-1e30, 1e30))
@@ -164,7 +164,7 @@ for _overload, _other in _DIVISORS:
         f"remainder.{_overload}",
         "torch.remainder",
         (_DIVIDEND, _divisor),
-        "remainder(self, other)",
+        "remainder(self, nonzero(other))",
         "promote",
         NUMBERS,
         when=DIVISOR_WHEN,
@@ -178,7 +178,7 @@ for _overload, _other in _DIVISORS:
         f"fmod.{_overload}",
         "torch.fmod",
         (_DIVIDEND, _divisor),
-        "fmod(self, other)",
+        "fmod(self, nonzero(other))",
         "promote",
         NUMBERS,
         when=DIVISOR_WHEN,
@@ -191,7 +191,7 @@ pointwise(
     "floor_divide.default",
     "torch.floor_divide",
     (_DIVIDEND, replace(_DIVISORS[0][1], least=2.0**-14)),
-    "floordiv(self, other)",
+    "floordiv(self, nonzero(other))",
     "promote_keep",
     NUMBERS,
     when=DIVISOR_WHEN,
@@ -206,9 +206,8 @@ pointwise(
     "pow(self, exponent)",
     "promote_no_bool",
     NUMBERS,
-    when="is_float(dtype)",
     tolerance=tolerance(2, 3),
-    doc="A negative integer exponent raises, so integers go to ATen.",
+    doc="A negative exponent of integers leaves something of 1 and -1 only.",
 )
 pointwise(
     "pow.Tensor_Scalar",
@@ -238,9 +237,8 @@ pointwise(
     "const(1) if plain['self'] == 1 else pow(self, exponent)",
     "promote_no_bool",
     NUMBERS,
-    when="is_float(dtype)",
+    when="is_float(dtype) or fits(self)",
     tolerance=tolerance(2, 3),
-    doc="A negative integer exponent raises, so integers go to ATen.",
     elementwise_strides=False,
 )
 pointwise(
@@ -320,15 +318,23 @@ for _name, _single, _double in (
         tolerance=tolerance(_single, _double),
         **_SQUARE_ROOT if _name == "sqrt" else {},
     )
-pointwise(
-    "lgamma.default",
-    "torch.lgamma",
-    (SELF,),
-    None,
-    "promote_float",
-    tolerance=tolerance(4, 4),
-    reasons={"lowering": "no kernel text for lgamma yet"},
-)
+for _name, _call, _values in (
+    ("lgamma", "torch.lgamma", (0.0625, 1e30)),
+    ("digamma", "torch.digamma", (2.0, 1e30)),  # at its root eager's sums cancel
+    ("erfinv", "torch.erfinv", ()),
+    ("i0", "torch.i0", ()),
+    ("special_i0e", "torch.special.i0e", ()),
+    ("special_i1", "torch.special.i1", ()),
+    ("special_i1e", "torch.special.i1e", ()),
+):
+    pointwise(
+        f"{_name}.default",
+        _call,
+        (replace(SELF, values=_values),),
+        f"{_name.removeprefix('special_')}(self)",
+        "promote_float",
+        tolerance=tolerance(8, 5, 2),
+    )
 for _name in ("floor", "ceil", "trunc", "round"):
     pointwise(
         f"{_name}.default", f"torch.{_name}", (SELF,), f"{_name}(self)", "promote_no_bool", NUMBERS

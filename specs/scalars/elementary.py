@@ -29,8 +29,7 @@ def _row(
     domain: tuple[float, float] | None = None,
     triton: Template = "",
     doc: str = "",
-    reasons: dict[str, str] | None = None,
-    numba: str | None = "",
+    per_dtype: bool = False,
 ) -> Scalar:
     """A floating function of one operand, ``m.name_{T}`` on the CPU and libdevice's on the GPU."""
     return SCALARS.add(
@@ -40,13 +39,13 @@ def _row(
             meaning,
             "same",
             FLOAT,
-            numba=f"m.{name}_{{T}}({{0}})" if numba == "" else numba,
+            numba=f"m.{name}_{{T}}({{0}})",
             triton=f"libdevice.{name}({{0}})" if triton == "" else triton,
             ulp={"float32": ulp32, "float64": ulp64},
             domain=(domain,) if domain else (),
             special=unary(FLOAT_SPECIAL + special),
             doc=doc,
-            reasons=reasons or {},
+            per_dtype=per_dtype,
         )
     )
 
@@ -274,10 +273,45 @@ _row(
 _row(
     "lgamma",
     exact.lgamma,
+    2.0,
+    4.0,
+    domain=(0.0, 1e30),
+    special=(0.5, 2.0, 3.0, 1.4616321, 0.99999994, 1.0000001, 1.9999999, 6.0, 5.999, 1e30, 1e305),
+)
+_row(
+    "digamma",
+    exact.digamma,
     4.0,
     4.0,
     domain=(0.0, 1e30),
-    special=(0.5, 2.0, 3.0),
-    numba=None,
-    reasons={"numba": "no vectorising form yet; ATen is called"},
+    special=(0.5, 2.0, 3.0, 1.4616321, 0.99999994, 1.4616321449683622, 6.0, 5.999, 1e30, -2.0),
+    triton="m.digamma({0})",
+)
+
+
+def _bessel(name: str, order: int, scaled: bool) -> None:
+    _row(
+        name,
+        exact.bessel(order, scaled),
+        3.0,
+        5.0,
+        special=(7.9999, 8.0, -8.0, 15.9999, 16.0, 88.0, 88.8, -88.8, 709.7, 709.8, 1e10, 0.3),
+        triton=f"m.{name}({{0}})",
+        per_dtype=True,
+        doc="nan at the infinities, and infinite where exp of the magnitude is: as ATen."
+        if not scaled
+        else "Over exp of the magnitude.",
+    )
+
+
+_bessel("i0", 0, False)
+_bessel("i0e", 0, True)
+_bessel("i1", 1, False)
+_bessel("i1e", 1, True)
+_row(
+    "erfinv",
+    exact.erfinv,
+    3.0,
+    3.0,
+    special=(0.5, 0.9, 0.99, 0.999, 0.99999994, -0.99999994, 1e-10, 1.0 - 2.0**-53, 1.5, -7.0),
 )

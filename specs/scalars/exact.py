@@ -349,6 +349,60 @@ def lgamma(x: float) -> Any:
     return mp.log(abs(mp.gamma(mp.mpf(x)))) if abs(x) < 1e4 else mp.loggamma(mp.mpf(x)).real
 
 
+def digamma(x: float) -> Any:
+    """The derivative of lgamma; at a zero the infinity of its side, at other poles nan."""
+    if x == 0:
+        return -_sign(x) * INF
+    if x != x or x == -INF or (x < 0 and x == math.floor(x)):
+        return NAN
+    return INF if x == INF else _mp().digamma(_mp().mpf(x))
+
+
+def bessel(order: int, scaled: bool) -> Callable[[str], Callable[[float], Any]]:
+    """The modified Bessel function of the first kind, over exp(|x|) where ``scaled``.
+
+    As ATen defines it: nan at the infinities, infinite where exp(|x|) is beyond the dtype, and no
+    negative zero of an odd function.
+    """
+
+    def of(dtype: str) -> Callable[[float], Any]:
+        most = math.log(2) * (dtypes.FLOAT_FORMAT[dtype][2] + 1)
+
+        def exact(x: float) -> Any:
+            if x != x:
+                return NAN
+            side = -1.0 if order and x < 0 else 1.0
+            if abs(x) == INF:
+                return side * 0.0 if scaled else NAN
+            if x == 0:
+                return 1.0 - order
+            if not scaled and abs(x) > most:
+                return side * INF
+            mp = _mp()
+            size = mp.mpf(abs(x))
+            if abs(x) < FAR:
+                return side * mp.besseli(order, size) * (mp.exp(-size) if scaled else 1)
+            # A. and S. 9.7.1: with mu = 4 order**2, the terms' quotients are these
+            value = term = mp.mpf(1)
+            for k in range(1, 12):
+                term *= -(4 * order**2 - (2 * k - 1) ** 2) / (k * 8 * size)
+                value += term
+            return side * value / mp.sqrt(2 * mp.pi * size)
+
+        return exact
+
+    return of
+
+
+def erfinv(x: float) -> Any:
+    """The inverse of erf on [-1, 1]."""
+    if x != x or abs(x) > 1:
+        return NAN
+    if x == 0 or abs(x) == 1:
+        return x * INF if x else x
+    return _mp().erfinv(_mp().mpf(x))
+
+
 # -- rounding to integers -------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpath.cpu.maths import circular, conversions, exponential, integers
+from fastpath.cpu.maths import circular, conversions, exponential, integers, special
 from fastpath.cpu.maths.emitter import Emit, function
 
 FLOATS = ("f32", "f64")
@@ -43,6 +43,10 @@ _UNARY: dict[str, tuple[Emit, tuple[str, ...]]] = {
     **{
         name: (getattr(circular, name), FLOATS)
         for name in "sin cos tan asin acos atan erf erfc".split()
+    },
+    **{
+        name: (getattr(special, name), FLOATS)
+        for name in "lgamma digamma i0 i0e i1 i1e erfinv".split()
     },
     **{
         name: (getattr(integers, name), FLOATS)

@@ -57,14 +57,32 @@ def _safe_divisor(x: Value, y: Value) -> Value:
     return trap.where(1, y)
 
 
+def _divided(x: Value, y: Value) -> tuple[Value, Value]:
+    """The quotient towards zero and its rest, both 0 where y is 0.
+
+    No processor divides vectors of integers. A float that holds the operands gives the quotient: it
+    rounds to the integer above only what is nearer to that than 1 / y, of which there is none while
+    x has fewer digits than the float. None holds 64 bits: there
+    magnitudes are divided, mostly of 32, for which LLVM has a way round that sees no signs.
+    """
+    divisor = _safe_divisor(x, y)
+    if x.bits < 64:
+        wide = "f32" if x.bits <= 16 else "f64"
+        quotient = (x.to(wide) / divisor.to(wide)).to(x.kind)
+    else:
+        size, by = absolute(x).bitcast("u64"), absolute(divisor).bitcast("u64")
+        quotient = size.quotient(by).bitcast(x.kind)
+        quotient = ((x ^ divisor) < 0).where(-quotient, quotient)
+    quotient = y.eq(0).where(0, quotient)
+    return quotient, y.eq(0).where(0, x - quotient * divisor)
+
+
 def truncdiv(x: Value, y: Value) -> Value:
-    return y.eq(0).where(0, x.quotient(_safe_divisor(x, y)))
+    return _divided(x, y)[0]
 
 
 def fmod(x: Value, y: Value) -> Value:
-    if x.is_float:
-        return _float_rest(x, y)
-    return y.eq(0).where(0, x.rest(_safe_divisor(x, y)))
+    return _float_rest(x, y) if x.is_float else _divided(x, y)[1]
 
 
 def _float_rest(x: Value, y: Value) -> Value:
@@ -100,10 +118,9 @@ def floordiv(x: Value, y: Value) -> Value:
     if not x.is_float:
         if not x.signed:
             return truncdiv(x, y)
-        divisor = _safe_divisor(x, y)
-        quotient, rest = x.quotient(divisor), x.rest(divisor)
-        down = rest.ne(0) & ((rest < 0) ^ (divisor < 0))
-        return y.eq(0).where(0, down.where(quotient - 1, quotient))
+        quotient, rest = _divided(x, y)
+        down = rest.ne(0) & ((rest < 0) ^ (y < 0))
+        return down.where(quotient - 1, quotient)
     rest = _float_rest(x, y)
     quotient = (x - rest) / y
     quotient = (rest.ne(0) & ((y < 0) ^ (rest < 0))).where(quotient - 1, quotient)

@@ -1,9 +1,10 @@
 """Minimax polynomials for the kernels' elementary functions: where ``coefficients.py`` comes from.
 
-``python -m fastpath.cpu.maths.minimax`` rewrites that file (needs mpmath, takes minutes); a name
-after it prints only that polynomial. The method is Remez' exchange on a dense grid in multiple
-precision; leading coefficients that the algorithm needs exact are divided out of the target, and
-coefficients are rounded to the kernel's dtype one by one, each time fitting the rest again.
+``python -m fastpath.cpu.maths.minimax`` rewrites that file, and ``fastpath/gpu/polynomials.py``
+(needs mpmath, takes a minute); a name after it prints only that polynomial. The method is Remez'
+exchange on a dense grid in multiple precision; leading coefficients that the algorithm needs exact
+are divided out of the target, and coefficients are rounded to the kernel's dtype one by one, each
+time fitting the rest again.
 """
 
 from __future__ import annotations
@@ -211,6 +212,104 @@ def _one(x: Any) -> Any:
     return mpf(1)
 
 
+# -- special functions ----------------------------------------------------------------------------
+
+
+def _bessel(order: int, most: int) -> Function:
+    """I0(x), or I1(x) / x, as a function of (x / most)**2: a series without cancellation."""
+    return lambda z: mp.hyp0f1(order + 1, mpf(most) ** 2 * z / 4) / 2**order
+
+
+def _bessel_tail(order: int) -> Function:
+    """exp(-x) sqrt(x) I(x) as a function of 1 / x."""
+
+    def tail(u: Any) -> Any:
+        with mp.workdps(60):
+            return mp.besseli(order, 1 / u) * mp.exp(-1 / u) * mp.sqrt(1 / u)
+
+    return tail
+
+
+_DIGAMMA_ROOT = mp.findroot(mp.digamma, 1.4616)
+_GAMMA_CENTRE = mpf(3.5)
+_GAMMA_SPLIT = 6  # from where the asymptotic series are used
+
+
+def _gamma_mapped(x: Any) -> Any:
+    """1 is -1, and the poles, from 0 down, are far away."""
+    return (x - 1 - _GAMMA_CENTRE) / (x - 1 + _GAMMA_CENTRE)
+
+
+def _of_gamma_mapped(function: Function) -> Function:
+    return lambda v: function(1 + _GAMMA_CENTRE * (1 + v) / (1 - v))
+
+
+@_of_gamma_mapped
+def _lgamma_ratio(x: Any) -> Any:
+    """lgamma(x) / ((x - 1) (x - 2)), times what the mapping divides by."""
+    if abs(x - 1) < mpf("1e-20"):
+        return _GAMMA_CENTRE * mp.euler
+    return mp.loggamma(x).real / ((x - 1) * (x - 2)) * (x + _GAMMA_CENTRE - 1)
+
+
+@_of_gamma_mapped
+def _digamma_ratio(x: Any) -> Any:
+    """digamma(x) over its distance from the root, times the same."""
+    return mp.digamma(x) / (x - _DIGAMMA_ROOT) * (x + _GAMMA_CENTRE - 1)
+
+
+def _stirling(z: Any) -> Any:
+    """What Stirling's formula leaves of lgamma(x), times x, as a function of 1 / x**2."""
+    x = 1 / mp.sqrt(z)
+    with mp.workdps(90):
+        rest = mp.loggamma(x) - ((x - mpf(1) / 2) * mp.log(x) - x + mp.log(2 * mp.pi) / 2)
+    return rest * x
+
+
+def _digamma_tail(z: Any) -> Any:
+    """(log(x) - 1 / (2 x) - digamma(x)) x**2 as a function of 1 / x**2."""
+    x = 1 / mp.sqrt(z)
+    with mp.workdps(90):
+        return (mp.log(x) - 1 / (2 * x) - mp.digamma(x)) * x * x
+
+
+def _sinpi_ratio(z: Any) -> Any:
+    """sin(pi r) / (pi r) as a function of r**2."""
+    r = mp.pi * mp.sqrt(max(z, mpf("1e-40")))
+    return mp.sin(r) / r
+
+
+def _erfinv_ratio(w: Any) -> Any:
+    """erfinv(x) / x with w = -log(1 - x**2)."""
+    if w < mpf("1e-30"):
+        return mp.sqrt(mp.pi) / 2
+    x = mp.sqrt(-mp.expm1(-w))
+    if w < 1:
+        return mp.erfinv(x) / x
+    wanted = -w - mp.log1p(x)  # log(1 - x)
+    y = mp.sqrt(w)
+    while True:
+        beyond = mp.erfc(y)
+        step = (mp.log(beyond) - wanted) * beyond * mp.exp(y * y) * mp.sqrt(mp.pi) / 2
+        y += step
+        if abs(step) < mpf("1e-40"):
+            return y / x
+
+
+def _erfinv(centre: Any, root: bool = False) -> Function:
+    """The same of t with w = t + centre, or w = (t + centre)**2."""
+    return lambda t: _erfinv_ratio((t + centre) ** 2 if root else t + centre)
+
+
+def _relative(f: Function, low: Any, high: Any, degree: int, dtype: str) -> Target:
+    """``f``, whose error is scaled by itself."""
+    return Target(f, lambda t: 1 / f(t), low, high, degree, dtype)
+
+
+_GAMMA_END = _gamma_mapped(mpf(_GAMMA_SPLIT))
+_NEAR = mpf("1e-9")
+
+
 _S = mp.sqrt(2)
 _S2 = ((_S - 1) / (_S + 1)) ** 2  # s**2 for m up to sqrt(2), s = (m - 1) / (m + 1)
 
@@ -277,6 +376,29 @@ TARGETS: dict[str, Target] = {
     "ASIN_F64": Target(_odd_tail(mp.asin), lambda z: z + mpf("1e-9"), 0, 0.25, 12, "f64"),
     "SINH_F64": Target(_odd_tail(mp.sinh), lambda z: z + mpf("1e-9"), 0, 1, 7, "f64"),
     "ASINH_F64": Target(_odd_tail(mp.asinh), lambda z: z + mpf("1e-9"), 0, 0.25, 13, "f64"),
+    "I0_F32": _relative(_bessel(0, 8), 0, 1, 10, "f32"),
+    "I0_F64": _relative(_bessel(0, 16), 0, 1, 22, "f64"),
+    "I0_TAIL_F32": _relative(_bessel_tail(0), _NEAR, mpf(1) / 8, 6, "f32"),
+    "I0_TAIL_F64": _relative(_bessel_tail(0), _NEAR, mpf(1) / 16, 14, "f64"),
+    "I1_F32": _relative(_bessel(1, 8), 0, 1, 9, "f32"),
+    "I1_F64": _relative(_bessel(1, 16), 0, 1, 23, "f64"),
+    "I1_TAIL_F32": _relative(_bessel_tail(1), _NEAR, mpf(1) / 8, 6, "f32"),
+    "I1_TAIL_F64": _relative(_bessel_tail(1), _NEAR, mpf(1) / 16, 14, "f64"),
+    "LGAMMA_F64": _relative(_lgamma_ratio, -1, _GAMMA_END, 26, "f64"),
+    "LGAMMA_F32": _relative(_lgamma_ratio, -1, _GAMMA_END, 14, "f64"),  # computed in float64
+    "STIRLING_F64": Target(_stirling, _one, _NEAR, mpf(1) / _GAMMA_SPLIT**2, 6, "f64"),
+    "STIRLING_F32": Target(_stirling, _one, _NEAR, mpf(1) / _GAMMA_SPLIT**2, 2, "f64"),
+    "DIGAMMA_F32": _relative(_digamma_ratio, -1, _GAMMA_END, 13, "f32"),
+    "DIGAMMA_F64": _relative(_digamma_ratio, -1, _GAMMA_END, 25, "f64"),
+    "DIGAMMA_TAIL_F32": Target(_digamma_tail, _one, _NEAR, mpf(1) / _GAMMA_SPLIT**2, 2, "f32"),
+    "DIGAMMA_TAIL_F64": Target(_digamma_tail, _one, _NEAR, mpf(1) / _GAMMA_SPLIT**2, 6, "f64"),
+    "SINPI_F32": _relative(_sinpi_ratio, 0, 0.25, 4, "f32"),
+    "SINPI_F64": _relative(_sinpi_ratio, 0, 0.25, 8, "f64"),
+    "ERFINV_F32": _relative(_erfinv(3), -3, 3.25, 11, "f32"),
+    "ERFINV_MIDDLE_F32": _relative(_erfinv(mpf(3.25), True), -0.77, 0.75, 8, "f32"),
+    "ERFINV_F64": _relative(_erfinv(mpf(3.125)), -3.125, 3.125, 25, "f64"),
+    "ERFINV_MIDDLE_F64": _relative(_erfinv(mpf(3.25), True), -0.77, 0.75, 20, "f64"),
+    "ERFINV_TAIL_F64": _relative(_erfinv(mpf(5), True), -1, 1.02, 19, "f64"),
 }
 
 
@@ -304,7 +426,33 @@ CONSTANTS: dict[str, list[Any]] = {
     "HALF_PI_WIDE": pieces(mp.pi / 2, 30, 53),
     "HALF_PI_F64": pieces(mp.pi / 2, 33, 33, 53),
     "THIRD": pieces(mpf(2) / 3, 53, 53),
+    "DIGAMMA_ROOT_F32": pieces(_DIGAMMA_ROOT, 24, 24),
+    "DIGAMMA_ROOT_F64": pieces(_DIGAMMA_ROOT, 53, 53),
+    "HALF_LOG_2PI": pieces(mp.log(2 * mp.pi) / 2, 53),
 }
+
+
+#: The polynomials that Triton kernels have too, of either dtype: a function each.
+ON_GPU = ("I0", "I0_TAIL", "I1", "I1_TAIL", "DIGAMMA", "DIGAMMA_TAIL", "SINPI")
+
+
+def triton_module(found: dict[str, list[Any]]) -> str:
+    """Horner's rule in Triton's words: its interpreter knows no loop over numbers."""
+    lines = [
+        '"""Written by ``python -m fastpath.cpu.maths.minimax``: polynomials by Horner\'s rule."""',
+        "",
+        "import triton",
+        "import triton.language as tl",
+    ]
+    for name in ON_GPU:
+        lines += ["", "", "@triton.jit", f"def {name.lower()}(t):", "    if t.dtype == tl.float64:"]
+        for dtype in ("F64", "F32"):
+            *rest, second, last = found[f"{name}_{dtype}"]
+            lines.append(f"        p = tl.fma(t, {_text(last)}, {_text(second)})")
+            lines += [f"        p = tl.fma(p, t, {_text(c)})" for c in rest[::-1]]
+            lines += ["    else:"] if dtype == "F64" else []
+        lines.append("    return p")
+    return "\n".join(lines) + "\n"
 
 
 def main(names: Sequence[str]) -> None:
@@ -316,14 +464,18 @@ def main(names: Sequence[str]) -> None:
     lines = [
         '"""Written by ``python -m fastpath.cpu.maths.minimax``: coefficients, lowest first."""'
     ]
+    found = {}
     for name, target in TARGETS.items():
         coefficients, error = fit(target)
+        found[name] = coefficients
         bits = mp.nstr(-mp.log(error, 2), 4)
         lines += ["", f"# degree {target.degree}, weighted error 2**-{bits}", f"{name} = ("]
         lines += [f"    {_text(c)}," for c in coefficients] + [")"]
     for name, pieces in CONSTANTS.items():
         lines += ["", f"{name} = ("] + [f"    {_text(c)}," for c in pieces] + [")"]
     Path(__file__).with_name("coefficients.py").write_text("\n".join(lines) + "\n")
+    gpu = Path(__file__).parents[2] / "gpu" / "polynomials.py"
+    gpu.write_text(triton_module(found))
 
 
 def _text(value: Any) -> str:

@@ -50,6 +50,13 @@ COMPLEX = (lambda x, y: [x * y, (x / y).abs(), y.exp()], [rows(64, 512, torch.co
 FUNCTIONS = {"gelu": (GELU, 1), "softmax": (SOFTMAX, 1), "long softmax": (LONG, 1)}
 FUNCTIONS |= {"columns": (COLUMNS, 2), "turned": (TURNED, 1), "sum": (WHOLE, 2)}
 FUNCTIONS |= {"integers": (INTEGERS, 2), "norm": (NORM, 1), "complex": (COMPLEX, 1)}
+SAMPLES = (
+    lambda x, g: F.grid_sample(x, g, padding_mode="reflection", align_corners=False),
+    [torch.empty(2, 3, 24, 24), torch.empty(2, 16, 16, 2)],
+)
+SEARCHES = (lambda x, b: torch.bucketize(x, b), [rows(64, 512), torch.empty(1000, dtype=HALF)])
+SPECIAL = (lambda x: x.digamma() + torch.special.i1e(x), [rows(64, 512, torch.float64)])
+FUNCTIONS |= {"samples": (SAMPLES, 1), "searches": (SEARCHES, 1), "special": (SPECIAL, 1)}
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,7 @@ def _wide(x: torch.Tensor) -> torch.Tensor:
 
 def chosen(device: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
     yield from complex_cases(device)
+    yield from special_cases(device)
     for dtype in DTYPES:
         for name, function in cases(dtype).items():
             for shape in SHAPES:
@@ -252,6 +253,40 @@ def complex_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[t
     for name, function in (("arithmetic", arithmetic), ("functions", functions)):
         yield f"{name} of complex", function, [x.to(device), y.to(device)]
         yield f"{name} of complex, turned", function, [x.to(device).t(), y.to(device).t()]
+
+
+def special_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
+    def functions(x: torch.Tensor) -> list[torch.Tensor]:
+        s = torch.special
+        bessel = [s.i0(x), s.i0e(x * 3), s.i1(x * 2), s.i1e(x * 4)]
+        return [*bessel, (x * 0.1).erfinv(), x.lgamma(), x.digamma(), (x * 3 + 0.3).digamma()]
+
+    def sampled(t: torch.Tensor, grid: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            F.grid_sample(t, grid, mode, border, aligned)
+            for mode in ("bilinear", "nearest")
+            for border in ("zeros", "border", "reflection")
+            for aligned in (False, True)
+        ]
+
+    def resized(t: torch.Tensor) -> list[torch.Tensor]:
+        cubic = F.interpolate(t, (9, 4), mode="bicubic")
+        greatest = F.adaptive_max_pool2d(t, (3, 4), return_indices=True)
+        return [cubic, F.adaptive_avg_pool2d(t, (2, 4)), *greatest]
+
+    def sought(x: torch.Tensor, edges: torch.Tensor) -> list[torch.Tensor]:
+        sides = [torch.searchsorted(edges, x, right=right) for right in (False, True)]
+        return [*sides, torch.isin(x, edges[:5])]
+
+    grid = torch.linspace(-2.3, 2.6, 40).reshape(1, 4, 5, 2)
+    grid[0, 0, 0, 0], grid[0, 1, 1, 1], grid[0, 2, 2] = math.nan, math.inf, 1.0
+    image = numbers((1, 2, 5, 6), torch.float32).nan_to_num(1.0, 2.0).to(device)
+    yield "samples of an image", sampled, [image, grid.to(device)]
+    yield "images of other sizes", resized, [image]
+    edges = torch.tensor([-2.0, -1.0, -0.5, 0.25, 1.75, 1.75, 2.5])
+    yield "searches", sought, [numbers((9, 16), torch.float32).to(device), edges.to(device)]
+    for dtype in (torch.float32, torch.float64):
+        yield f"special functions of {dtype}", functions, [numbers((9, 16), dtype).to(device)]
 
 
 def rows_of(dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:

@@ -112,6 +112,7 @@ def lowered(row: Operator, args: Mapping[str, Any]) -> list[Number]:
         "math": math,
         "is_float": dtypes.is_float,
         "is_int": dtypes.is_int,
+        "nonzero": lambda x: x,
     }
 
     def operand(arg: Any, value: Any, dtype: str, zero_dim: bool) -> Number:

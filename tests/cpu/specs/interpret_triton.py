@@ -19,6 +19,7 @@ from specs import dtypes, rounding
 from specs.scalars import SCALARS
 from tests.cpu.specs import triton_source
 from tests.cpu.specs.evaluate import dtype_of
+from tests.cpu.specs.measure import needs_libdevice
 from tests.cpu.specs.operands import drawn, specials
 from tests.cpu.specs.triton_source import BLOCK, Text
 
@@ -61,8 +62,7 @@ def flushed(text: Text, values: tuple[Any, ...]) -> bool:
 
 
 def interpretable(text: Text) -> bool:
-    unknown = ("libdevice", "bfloat16", "m.floordiv_float", "m.remainder_float")
-    return not any(name in text.text for name in unknown)
+    return "bfloat16" not in text.text and not needs_libdevice(text.text)
 
 
 def main(folder: str, device: str = "cpu") -> None:

@@ -191,7 +191,8 @@ def test_the_rest_of_a_division_is_exact(dtype: type) -> None:
 
 VECTORISED = (
     "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sinh cosh asinh acosh atanh asin acos"
-    " atan erf erfc sigmoid rsqrt sqrt reciprocal abs sign floor round isfinite"
+    " atan erf erfc erfinv lgamma digamma i0 i1e sigmoid rsqrt sqrt reciprocal abs sign floor round"
+    " isfinite"
 ).split()
 
 

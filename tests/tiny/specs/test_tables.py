@@ -31,6 +31,7 @@ LOWERING_NAMES |= {
     "is_bool",
     "fits",
     "same_power",
+    "nonzero",
 }
 
 
