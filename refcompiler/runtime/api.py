@@ -303,9 +303,14 @@ def _check_types(
 def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:
     """``model``, a callable, entering code that ``compiler`` compiles.
 
-    What was compiled before, by torch or here, is compiled anew and not called.
+    What was compiled before, by torch or here, is compiled anew and not called. A traced module is
+    given back, and one of TorchScript refused, as torch does.
     """
     model = innermost(model)
+    if isinstance(model, torch.jit.TopLevelTracedModule):  # as under torch.compile
+        why = f"{type(model).__name__}: a module of torch.jit.trace runs as it is"
+        counters.count("fallbacks", why)
+        return model
     if isinstance(model, torch.jit.ScriptModule):
         raise UnsupportedError("compile: a ScriptModule is compiled already; pass the module")
     if isinstance(model, torch.nn.Module):

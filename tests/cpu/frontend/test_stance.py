@@ -121,6 +121,14 @@ def test_what_was_compiled_by_torch_is_compiled_anew():
     assert made(disabled)[0] is disabled
 
 
+def test_what_torchscript_made_is_left_or_refused_as_by_torch():
+    traced = torch.jit.trace(torch.nn.ReLU(), X)
+    refcompiler.reset()
+    assert made(traced)[0] is traced and refcompiler.counters()["fallbacks"] == 1
+    with pytest.raises(UnsupportedError, match="a ScriptModule is compiled already"):
+        made(torch.jit.script(torch.nn.ReLU()))
+
+
 def test_a_function_that_sets_torchs_stance_is_refused_inside():
     @torch.compiler.set_stance("force_eager")
     def quiet(x):
