@@ -1,7 +1,8 @@
 """Logs: what a compilation tells, chosen by name in the environment or by a call.
 
-``REFCOMPILER_LOGS=guards,recompiles`` turns logs on when the package is first used; names that it
-shares with ``TORCH_LOGS`` are read from there too. Each log is a logger of :mod:`logging` called
+``REFCOMPILER_LOGS=guards,recompiles`` turns logs on when the package is first used (``all`` turns
+on all of them, ``all,-plan`` all but one, and ``help`` tells which there are); names that it shares
+with ``TORCH_LOGS`` are read from there too. Each log is a logger of :mod:`logging` called
 ``refcompiler.<name>`` that speaks at level INFO, so that handlers of the user's work as well.
 """
 
@@ -65,21 +66,47 @@ def set_logs(**chosen: bool) -> None:
 
 
 def from_environment() -> None:
-    """What the environment asks for. Errors: ``ValueError`` for a name in ``REFCOMPILER_LOGS``."""
-    names = _names(os.environ.get("REFCOMPILER_LOGS", ""))
-    for name in names:
-        _check(name, "REFCOMPILER_LOGS")
-    names += [name for name in _names(os.environ.get("TORCH_LOGS", "")) if name in LOGS]
-    if names:
-        set_logs(**dict.fromkeys(names, True))
+    """What the environment asks for.
+
+    A name of ``REFCOMPILER_LOGS`` turns its log on, ``-name`` off again, ``all`` turns all of them
+    on, and ``help`` tells which there are. An unknown name is told, in one line, and nothing else:
+    a program is not ended for what it may tell.
+    """
+    chosen: dict[str, bool] = {}
+    for name, on in _asked(os.environ.get("TORCH_LOGS", "")):
+        if name in LOGS:
+            chosen[name] = on
+    for name, on in _asked(os.environ.get("REFCOMPILER_LOGS", "")):
+        if name == "help":
+            print(_help(), file=sys.stderr)
+        elif name == "all":
+            chosen |= dict.fromkeys([row.name for row in LOGS], on)
+        elif name in LOGS:
+            chosen[name] = on
+        else:
+            print(_unknown(name, "REFCOMPILER_LOGS"), file=sys.stderr)
+    if chosen:
+        set_logs(**chosen)
 
 
-def _names(text: str) -> list[str]:
-    """``"+guards, recompiles"``: torch's sign for more detail means no more here."""
-    return [part.strip().lstrip("+") for part in text.split(",") if part.strip()]
+def _asked(text: str) -> list[tuple[str, bool]]:
+    """``"+guards, -recompiles"``: torch's sign for more detail means no more here."""
+    parts = [part.strip() for part in text.split(",")]
+    return [(part.lstrip("+-").strip(), not part.startswith("-")) for part in parts if part]
+
+
+def _help() -> str:
+    width = max(len(row.name) for row in LOGS)
+    lines = [f"  {row.name:{width}}  {row.doc}" for row in LOGS]
+    head = "REFCOMPILER_LOGS takes names of logs with commas between them, -name for all but that,"
+    return "\n".join([f"{head} and all:", *lines])
 
 
 def _check(name: str, where: str) -> None:
     if name not in LOGS:
-        known = ", ".join(row.name for row in LOGS)
-        raise ValueError(f"{where}: no log is named {name!r}; there are {known}")
+        raise ValueError(_unknown(name, where))
+
+
+def _unknown(name: str, where: str) -> str:
+    known = ", ".join(row.name for row in LOGS)
+    return f"{where}: no log is named {name!r}; there are {known}"

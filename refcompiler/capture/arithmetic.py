@@ -216,6 +216,10 @@ _KEEPING = frozenset(
 )
 
 
+#: Methods of dicts and sets that look for their first argument.
+_LOOKING = frozenset({"add", "discard", "remove", "pop", "get", "setdefault", "__contains__"})
+
+
 def as_bool(machine: Any, value: Any) -> Any:
     """``bool(value)`` of a symbol, which decides nothing."""
     if type(value) is torch.SymBool:
@@ -292,6 +296,8 @@ def unary(machine: Any, function: Callable, value: Any) -> Any:
 
 def call(machine: Any, function: Callable, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The symbolic answer of a C function, or None and what to call it with."""
+    if args and getattr(function, "__name__", "") in _LOOKING:
+        args = [machine.sizes.key(args[0]), *args[1:]]
     if not any(_has_symbol(v) for v in (*args, *kwargs.values())):
         owner = getattr(function, "__self__", None)
         if type(owner) is torch.Size and not args and function.__name__ == "numel":

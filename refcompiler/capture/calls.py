@@ -24,6 +24,7 @@ from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.marking.marked import (
     CONSTANT,
     DISABLED,
+    FORBIDDEN,
     ORIGINALS,
     disabled_text,
     is_allowed,
@@ -53,6 +54,7 @@ from refcompiler.capture.policy import (
 )
 from refcompiler.capture.signals import Break
 from refcompiler.capture.values import Lazy, LazyMethod, Resume, Rethrown, Run
+from refcompiler.errors import GraphBreakError
 from refcompiler.guards.kinds import Ambient
 from refcompiler.guards.sources import Source
 from refcompiler.interpreter import helpers
@@ -64,6 +66,7 @@ from refcompiler.interpreter.binding import (
     bind,
     raise_binding_error,
 )
+from refcompiler.interpreter.failures import Failure
 from refcompiler.interpreter.frame import CALLED, UNSET, Frame
 from refcompiler.interpreter.registry import NATIVE_CODES, program_of
 
@@ -294,6 +297,10 @@ class Calls(Instances):
                 return self.call_dispatch(function, args)
         marks = function.__dict__
         if marks:
+            if marks.get(FORBIDDEN):
+                where = "is called inside a compiled function; call it outside"
+                text = f"{function.__qualname__}, which sets a stance, {where}"
+                raise Failure(GraphBreakError(text), frame.code.co_qualname)
             if marks.get(DISABLED):
                 own = MODELS.get(id(marks.get("_torchdynamo_orig_callable")))
                 if own is not None:

@@ -167,7 +167,7 @@ def dict_item(m: Any, value: Any, key: Any) -> Any:
     """An item of an instance of a dict's subclass, which may make it."""
     missing = m.method_of(type(value), "__missing__")
     if missing is UNSET and issubclass(type(value), collections.defaultdict):
-        inside, key = contents(m, value), m.sizes.plain(key)
+        inside, key = contents(m, value), m.sizes.key(key)
         if not m.is_foreign(inside):
             return _default_item(m, inside, key)
     inside = m.insides.get(id(value), value)

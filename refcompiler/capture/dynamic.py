@@ -501,6 +501,15 @@ class Sizes:
             return _with_items(value, [self.plain(item) for item in tuple.__iter__(value)])
         return value
 
+    def key(self, value: Any) -> Any:
+        """As :meth:`plain`, of what a dict or set looks for: symbols at any depth have no hash."""
+        if not issubclass(type(value), tuple):
+            return self.plain(value)
+        found = [self.key(item) for item in tuple.__iter__(value)]
+        if all(a is b for a, b in zip(found, tuple.__iter__(value), strict=True)):
+            return value
+        return _with_items(value, found)
+
     # ---- what the plan needs ----------------------------------------------------------------
 
     def guards(self) -> list[Guard]:

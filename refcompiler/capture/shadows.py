@@ -70,7 +70,8 @@ class Shadows(Inputs):
             self.guard("LENGTH", source, len(value))
             given, items = self.sources.make("keys", source), self.sources.make("values", source)
             forced = numbers or [
-                self.observe(self.lazy(self.item(given, i), key)) for i, key in enumerate(value)
+                self.sizes.key(self.observe(self.lazy(self.item(given, i), key)))
+                for i, key in enumerate(value)
             ]
             keys = [(key, self.item(items, i)) for i, key in enumerate(forced)]
         for (key, item_source), item in zip(keys, value.values(), strict=True):
@@ -116,7 +117,10 @@ class Shadows(Inputs):
         value, source = external.value, external.source
         self.guard("LENGTH", source, len(value))
         places = self.sources.make("keys", source)
-        items = [self.observe(self.lazy(self.item(places, i), v)) for i, v in enumerate(value)]
+        items = [
+            self.sizes.key(self.observe(self.lazy(self.item(places, i), item)))
+            for i, item in enumerate(value)
+        ]
         shadow: Any = alike(value)
         if any(a is not b for a, b in zip(items, value, strict=True)):
             made = likewise(value, items)

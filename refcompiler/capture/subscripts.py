@@ -28,6 +28,7 @@ from refcompiler.capture.written import (
     delete_item,
     has_item,
     is_closed,
+    key_of_size,
     read_item,
     write_item,
     written_item,
@@ -79,7 +80,7 @@ class Subscripts(Operators):
             key = self.force(self.call_special(key, "__index__"))
         if type(value) is Array and (found := element(self, value, key)) is not UNSET:
             return found
-        key = self.sizes.plain(key)
+        key = self.sizes.key(key) if type(value) in MAPPINGS else self.sizes.plain(key)
         if type(value) is Context:
             return self.contexts.method(value, "__getitem__", [key], {})
         value = contents(self, value)
@@ -95,7 +96,7 @@ class Subscripts(Operators):
     def lazy_item(self, lazy: Lazy, key: Any) -> Any:
         """An item of an external container that stays otherwise unobserved, or UNSET."""
         value, source = lazy.value, lazy.source
-        kind = type(value)
+        kind, key = type(value), key_of_size(self, key)
         if kind in (list, tuple) and type(key) is int:
             self.guard("TYPE", source, kind)
             self.guard("LENGTH", source, len(value))
@@ -119,6 +120,8 @@ class Subscripts(Operators):
         if type(value) is Literal and put_item(self, value, self.force(key), new):
             return
         key, new = self.force(key), self.force(new)
+        if type(value) is Lazy:
+            key = key_of_size(self, key)
         if write_item(self, value, key, new):
             return
         key = self.key_of_item(value, key)
@@ -132,7 +135,7 @@ class Subscripts(Operators):
         if type(value) is Array and put_number(self, value, key, new):
             return
         if not issubclass(type(value), torch.Tensor):
-            key = self.sizes.plain(key)
+            key = self.sizes.key(key)
         if issubclass(type(value), torch.Tensor):
             if not put(self, value, key, new):
                 self.operate(operator.setitem, *tensor_index(self, value, key), new)
@@ -150,7 +153,7 @@ class Subscripts(Operators):
     def delitem(self, value: Any, key: Any) -> None:
         if delete_item(self, value, key := self.key_of_item(value, key)):
             return
-        value, key = self.force(value), self.sizes.plain(key)
+        value, key = self.force(value), self.sizes.key(key)
         if self.method_of(type(value), "__delitem__") is not UNSET:
             self.call_special(value, "__delitem__", key)
             return
@@ -177,7 +180,7 @@ class Subscripts(Operators):
     def contains(self, item: Any, container: Any) -> bool:
         if type(container) is Lazy and is_closed(self, container):
             inner, source = container.value, container.source
-            item = self.force(item)
+            item = key_of_size(self, self.force(item))
             if type(inner) in MAPPINGS and type(item) in CONSTANT_TYPES:
                 self.guard("TYPE", source, type(inner))
                 return has_item(self, container, item)
@@ -186,7 +189,7 @@ class Subscripts(Operators):
             first, last = sorted((container[0], container[-1])) if container else (0, -1)
             return bool(first <= item <= last and (item - first) % abs(container.step) == 0)
         if type(container) not in SEQUENCES:
-            item = self.sizes.plain(item)
+            item = self.sizes.key(item)
         if issubclass(type(container), torch.Tensor) or issubclass(type(item), torch.Tensor):
             if issubclass(type(container), torch.Tensor):
                 raise Break("data-dependent-value", "membership in a tensor")

@@ -78,6 +78,11 @@ def written_item(machine: Any, lazy: Lazy, key: Any) -> Any:
     return machine.written_at(lazy, key)
 
 
+def key_of_size(machine: Any, key: Any) -> Any:
+    """A size that a closed dict is asked for is the numbers in it: it is no :class:`At`."""
+    return machine.sizes.plain(key) if type(key) is torch.Size else key
+
+
 def has_item(machine: Any, lazy: Lazy, key: Any) -> bool:
     """Whether a closed dict has a key, which is guarded."""
     found = written_item(machine, lazy, key)
@@ -171,7 +176,7 @@ def call_method(machine: Any, lazy: Lazy, name: str, args: Sequence, kwargs: Map
     """A dict's method that leaves it closed; UNSET where it does not."""
     if name == "update":
         return _update(machine, lazy, args, kwargs)
-    key = machine.force(args[0]) if args else UNSET
+    key = key_of_size(machine, machine.force(args[0])) if args else UNSET
     if type(key) not in CONSTANT_TYPES or len(args) > 2 or kwargs or not is_closed(machine, lazy):
         return UNSET
     if name == "get":

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import refcompiler
 from refcompiler.backends.registry import TRACES, check_settings, get_ready, lookup_backend
-from refcompiler.capture.marking.marked import DISABLED, original_of
+from refcompiler.capture.marking.marked import DISABLED, innermost
 from refcompiler.capture.models.registry import model as _model
 from refcompiler.capture.models.registry import transforms
 from refcompiler.capture.signals import Break, Prepare
@@ -301,7 +301,16 @@ def _check_types(
 
 
 def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:
-    """``model``, a callable, entering code that ``compiler`` compiles."""
+    """``model``, a callable, entering code that ``compiler`` compiles.
+
+    What was compiled before, by torch or here, is compiled anew and not called. A traced module is
+    given back, and one of TorchScript refused, as torch does.
+    """
+    model = innermost(model)
+    if isinstance(model, torch.jit.TopLevelTracedModule):  # as under torch.compile
+        why = f"{type(model).__name__}: a module of torch.jit.trace runs as it is"
+        counters.count("fallbacks", why)
+        return model
     if isinstance(model, torch.jit.ScriptModule):
         raise UnsupportedError("compile: a ScriptModule is compiled already; pass the module")
     if isinstance(model, torch.nn.Module):
@@ -310,11 +319,11 @@ def wrapped(model: Any, compiler: Compiler, remake: Callable) -> Any:
             model = model._orig_mod
         return compiler.module(model, remake)
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
-        function = original_of(model.__func__) or model.__func__
+        function: Any = innermost(model.__func__)
+        function = function if isinstance(function, FunctionType) else model.__func__
         model = MethodType(function, model.__self__)
         return _ahead(MethodType(compiler.function(function), model.__self__), model, compiler)
     if isinstance(model, FunctionType):
-        model = original_of(model) or model
         if transforms(model):
             model = _python_caller(model)
     elif isinstance(model, functools.partial):

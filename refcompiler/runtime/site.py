@@ -44,6 +44,7 @@ from refcompiler.runtime.runs import Checked
 from refcompiler.runtime.shelf import Shelf
 from refcompiler.runtime.stance import CURRENT, Setting
 from refcompiler.runtime.stance import LOCK as _LOCK
+from refcompiler.runtime.torch_stance import follow_torch
 from refcompiler.runtime.trace import NOTHING, guard_text, timed, tracing
 from specs.guards import GUARDS
 
@@ -52,6 +53,8 @@ guards_log, recompiles_log, plan_log = map(log_of, ("guards", "recompiles", "pla
 breaks_log, fallbacks_log = map(log_of, ("graph_breaks", "fallbacks"))
 graph_log, code_log = map(log_of, ("graph", "graph_code"))
 
+
+follow_torch()
 
 OVERTAKEN = 3  # times a new plan misses because of other threads, until a call is run natively
 

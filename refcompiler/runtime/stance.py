@@ -54,11 +54,13 @@ DEFAULT = Setting(STANCES["default"], False, None)
 class _Current:
     """The setting, and the sites that follow it.
 
-    ``together``: processes enter compiled code together, see :mod:`.collectives`.
+    ``own`` is what was said here, and ``torch`` what was said to torch; where both are another than
+    the default, the first holds. ``together``: processes enter compiled code together, see
+    :mod:`.collectives`.
     """
 
     def __init__(self) -> None:
-        self.setting = DEFAULT
+        self.setting = self.own = self.torch = DEFAULT
         self.together = False
         self.sites: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -69,14 +71,23 @@ class _Current:
 
     def set(self, setting: Setting) -> None:
         with LOCK:
-            self.setting = setting
-            for site in list(self.sites):
-                site.follow(setting)
+            self.own = setting
+            self._tell()
+
+    def set_torch(self, setting: Setting) -> None:
+        with LOCK:
+            self.torch = setting
+            self._tell()
 
     def enter_together(self, together: bool) -> None:
         with LOCK:
             self.together = together
-            self.set(self.setting)
+            self._tell()
+
+    def _tell(self) -> None:
+        self.setting = self.torch if self.own.plain else self.own
+        for site in list(self.sites):
+            site.follow(self.setting)
 
 
 CURRENT = _Current()
@@ -85,9 +96,10 @@ CURRENT = _Current()
 class set_stance:
     """Set what compiled callables do; the stance stays until another one is set.
 
-    As ``torch.compiler.set_stance``, for what :func:`refcompiler.compile` compiled: usable as a
-    function, as a context manager and as a decorator, which set the stance before back. (A
-    decorated generator or coroutine is in the stance while it runs, not while it is suspended.)
+    As ``torch.compiler.set_stance``, for what :func:`refcompiler.compile` compiled (torch's own
+    holds for that too, where this one is the default): usable as a function, as a context manager
+    and as a decorator, which set the stance before back. (A decorated generator or coroutine is in
+    the stance while it runs, not while it is suspended.)
 
     ``stance``: one of ``"default"``, ``"force_eager"``, ``"eager_on_recompile"``,
     ``"fail_on_recompile"``, ``"eager_then_compile"`` and ``"aot_eager_then_compile"``.
@@ -132,7 +144,7 @@ class set_stance:
             except UnsupportedError as error:
                 raise UnsupportedError(f"set_stance: {stance!r} needs a backend: {error}") from None
         self.setting = Setting(STANCES[stance], skip_guard_eval_unsafe, backend)
-        self.before = CURRENT.setting
+        self.before = CURRENT.own
         CURRENT.set(self.setting)
 
     def __call__(self, function: Callable) -> Callable:
@@ -162,7 +174,7 @@ def _block(setting: Setting) -> Iterator[None]:
 
 def _switch(setting: Setting) -> Setting:
     """Set the stance of a block or of a function; the one before is the answer."""
-    before = CURRENT.setting
+    before = CURRENT.own
     CURRENT.set(setting)
     return before
 

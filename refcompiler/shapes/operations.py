@@ -6,6 +6,7 @@ towards minus infinity), and torch's names for the methods of a symbolic node.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Callable
@@ -40,11 +41,17 @@ def _product(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 
 def _quotient(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
-    """Without what each term of ``a`` shares with ``b``, for which torch would simplify both."""
+    """Without what ``a`` shares with ``b``, for which torch would simplify both, which takes
+    minutes of nested expressions: where sizes are rounded up to windows, and counted again."""
+    if type(a) is F.FloorDiv:
+        a, b = a.args[0], _product(a.args[1], b)
     shared = 1 if b.is_zero else F.simple_floordiv_gcd(a, b)
     if shared != 1:
         a = sympy.Add(*[term / shared for term in sympy.Add.make_args(a)])
-        b = b / shared
+        b = sympy.Add(*[term / shared for term in sympy.Add.make_args(b)])
+    if b.is_Add and max(len(sympy.Add.make_args(a)), len(b.args)) <= _TERMS:
+        with contextlib.suppress(sympy.PolynomialError):
+            _, a, b = sympy.cofactors(a, b)
     return F.FloorDiv(a, b)
 
 

@@ -7,11 +7,13 @@ is read if the module that holds it is loaded.
 from __future__ import annotations
 
 import sys
+from types import FunctionType
 from typing import Any
 
 DISABLED = "_torchdynamo_disable"
 WHY_DISABLED = "_torchdynamo_disable_msg"
 CONSTANT = "_dynamo_marked_constant"
+FORBIDDEN = "_dynamo_forbidden"  # it sets torch's stance
 #: Where wrappers keep the Python function that they compile: ours, torch.compile's.
 ORIGINAL = "__refcompiler_original__"
 ORIGINALS = (ORIGINAL, "_torchdynamo_orig_callable")
@@ -45,6 +47,17 @@ def original_of(function: Any) -> Any:
     """The function that ``function`` is this package's compiled wrapper of, or None."""
     found = getattr(function, ORIGINAL, None)
     return found if found is not None and is_wrapper(function, ORIGINAL) else None
+
+
+def innermost(function: Any) -> Any:
+    """What ``function`` is the compiled wrapper of, ours or torch.compile's, or else itself."""
+    while type(function) is FunctionType:
+        marks = function.__dict__
+        name = next((name for name in ORIGINALS if name in marks), None)
+        if name is None or DISABLED in marks or not is_wrapper(function, name):
+            break
+        function = marks[name]
+    return function
 
 
 def substitute_of(function: Any) -> Any:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import refcompiler
+from refcompiler import logs
 from specs.logs import LOGS
 from tests import forked
 
@@ -82,14 +83,43 @@ def test_nothing_is_said_unasked_and_torchs_names_count(run):
 
 
 def test_an_unknown_name_is_refused_in_one_line(run):
-    status, printed = run(REFCOMPILER_LOGS="guards,recompile")
-    last = printed.strip().splitlines()[-1]
-    assert status == 1
-    assert last.startswith("ValueError: REFCOMPILER_LOGS: no log is named 'recompile'; there are")
+    status, printed = run(REFCOMPILER_LOGS="recompiles,recompile")
+    first, *others = printed.strip().splitlines()
+    assert status == 0
+    assert first.startswith("REFCOMPILER_LOGS: no log is named 'recompile'; there are")
+    assert others and all(line.startswith("[refcompiler.recompiles] ") for line in others)
     with pytest.raises(ValueError, match="set_logs: no log is named 'gaurds'"):
         refcompiler.set_logs(gaurds=True)
     with pytest.raises(TypeError, match="guards takes True or False, not 1"):
         refcompiler.set_logs(guards=1)
+
+
+def test_the_environment_takes_all_but_some_and_tells_what_there_is(monkeypatch, capsys):
+    def on():
+        return {r.name for r in LOGS if logs.wanted(logs.log_of(r.name))}
+
+    every = {row.name for row in LOGS}
+    monkeypatch.setenv("TORCH_LOGS", "-guards,+recompiles,inductor")
+    try:
+        for text, expected in {
+            "all": every,
+            "all,-plan, -graph": every - {"plan", "graph"},
+            "-recompiles": set(),
+            "+plan": {"plan", "recompiles"},
+            "-all": set(),
+        }.items():
+            refcompiler.set_logs(**dict.fromkeys(every, False))
+            monkeypatch.setenv("REFCOMPILER_LOGS", text)
+            logs.from_environment()
+            assert on() == expected, text
+        assert capsys.readouterr().err == ""
+        monkeypatch.setenv("REFCOMPILER_LOGS", "help")
+        logs.from_environment()
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == len(LOGS) + 1
+        assert all(row.name in line for row, line in zip(LOGS, lines[1:], strict=True))
+    finally:
+        refcompiler.set_logs(**dict.fromkeys(every, False))
 
 
 def test_on_and_off_by_a_call(capsys):

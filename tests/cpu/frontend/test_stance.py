@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import inspect
+import os
 import threading
 import warnings
 
@@ -12,7 +13,9 @@ import torch
 import refcompiler
 from refcompiler.errors import GraphBreakError, RecompileError, UnsupportedError
 from refcompiler.runtime.stance import CURRENT
+from refcompiler.runtime.torch_stance import follow_torch
 from specs.stances import STANCES
+from tests import forked
 
 
 class Backend:
@@ -40,7 +43,7 @@ def made(function=None, dynamic=False, **options):
         return x * 2
 
     return refcompiler.compile(
-        function or double, backend=backend, dynamic=dynamic, **options
+        double if function is None else function, backend=backend, dynamic=dynamic, **options
     ), backend
 
 
@@ -58,6 +61,119 @@ def test_every_stance_has_a_name_that_can_be_set():
                 assert torch.equal(compiled(X), X * 2)
             assert backend.graphs == (row.name == "default")
     assert len(STANCES) == 6
+
+
+def test_torchs_own_stance_holds_where_ours_is_the_default():
+    """The module that keeps it may be loaded before the first compilation, or by ``set_stance``."""
+    for row in STANCES:
+        compiled, backend = made()
+        compiled(X)
+        with torch.compiler.set_stance(row.name):
+            if row.miss == "fail":
+                with pytest.raises(RecompileError, match="the stance is fail_on_recompile"):
+                    compiled(Y)
+            else:
+                assert torch.equal(compiled(Y), Y * 2)
+            assert backend.graphs == 1 + (row.miss == "compile")
+            compiled(X)
+            with refcompiler.set_stance("force_eager"):
+                compiled(Z)
+            assert CURRENT.setting.stance is row
+        assert backend.runs == 1 + row.enters + (row.miss == "compile"), row.name
+    assert CURRENT.setting.plain
+    compiled, backend = made()
+    decorated = torch.compiler.set_stance("force_eager")(compiled)
+    assert torch.equal(decorated(X), X * 2) and backend.graphs == 0
+    other = Backend()
+    with torch.compiler.set_stance(force_backend=other):
+        compiled(X)
+    assert (backend.graphs, other.graphs) == (0, 1)
+    torch.compiler.set_stance("force_eager")
+    try:
+        compiled(Y)
+        assert backend.graphs == 0
+        with pytest.raises(ValueError, match="no stance is named 'eager'; there are default,"):
+            torch.compiler.set_stance("eager")
+        assert CURRENT.setting.stance.name == "force_eager"
+    finally:
+        torch.compiler.set_stance("default")
+    compiled(Y)
+    assert backend.graphs == 1
+
+
+def test_what_was_compiled_by_torch_is_compiled_anew():
+    def double(x):
+        return x * 2
+
+    class Layer:
+        @torch.compile(backend="eager")
+        def method(self, x):
+            return x * 2
+
+    disabled = torch.compiler.disable(double)
+    compiled, backend = made(torch.compile(torch.compile(double)))  # no graph is for inductor
+    method, ofmethod = made(Layer().method)
+    for one in (compiled, method):
+        assert torch.equal(one(X), X * 2)
+    assert (backend.graphs, ofmethod.graphs) == (1, 1)
+    module, ofmodule = made(torch.compile(torch.nn.Linear(3, 2), backend="eager"))
+    assert module(X).shape == (2,) and ofmodule.graphs == 1
+    assert made(disabled)[0] is disabled
+
+
+def test_what_torchscript_made_is_left_or_refused_as_by_torch():
+    traced = torch.jit.trace(torch.nn.ReLU(), X)
+    refcompiler.reset()
+    assert made(traced)[0] is traced and refcompiler.counters()["fallbacks"] == 1
+    with pytest.raises(UnsupportedError, match="a ScriptModule is compiled already"):
+        made(torch.jit.script(torch.nn.ReLU()))
+
+
+def test_a_function_that_sets_torchs_stance_is_refused_inside():
+    @torch.compiler.set_stance("force_eager")
+    def quiet(x):
+        return x * 2
+
+    compiled, _ = made(lambda x: quiet(x))
+    with pytest.raises(GraphBreakError, match="quiet, which sets a stance, is called inside"):
+        compiled(X)
+
+
+def test_torchs_stance_is_heard_when_its_compiler_is_loaded_later(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import sys, torch, refcompiler
+from torch.compiler import set_stance
+graphs = []
+compiled = refcompiler.compile(torch.nn.ReLU(), backend=lambda g, i: graphs.append(1) or g)
+with refcompiler.set_stance("force_eager"):
+    compiled(torch.ones(2))
+assert "torch._dynamo" not in sys.modules
+set_stance('force_eager')
+compiled(torch.ones(2))
+assert graphs == []
+set_stance("default")
+compiled(torch.ones(2))
+assert graphs == [1]
+"""
+    )
+    done = forked.fresh(script, dict(os.environ), tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_torchs_stance_is_heard_where_it_was_set_before(monkeypatch):
+    from torch._dynamo import decorators, eval_frame
+
+    monkeypatch.setattr(decorators, "_set_stance", eval_frame._set_stance)
+    compiled, backend = made()
+    with torch.compiler.set_stance("force_eager"):
+        assert CURRENT.setting.plain
+        follow_torch()
+        compiled(X)
+        assert backend.graphs == 0
+    compiled(X)
+    assert backend.graphs == 1
 
 
 def test_force_eager_runs_no_compiled_code():
