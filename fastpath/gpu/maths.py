@@ -217,7 +217,7 @@ def i1(x):
 @triton.jit
 def i1e(x):
     found = _bessel(x, tl.constexpr(1), tl.constexpr(True))
-    return tl.where(x < 0, -found, found)
+    return tl.where(x < 0, found * -1.0, found)  # also of zero
 
 
 @triton.jit
@@ -247,7 +247,8 @@ def digamma(x):
     turned = tl.where(small, usual, usual + over) + cotangent
     found = tl.where(x < 0, turned, tl.where(small, usual - over, usual))
     found = tl.where((x < 0) & ((r == 0) | (size == float("inf"))), float("nan"), found)
-    return tl.where(x == 0, libdevice.copysign(size + float("inf"), -x), found)
+    end = libdevice.copysign(size + float("inf"), x) * -1.0  # to negate is to take from 0: no sign
+    return tl.where(x == 0, end, found)
 
 
 @triton.jit
@@ -292,9 +293,10 @@ def remainder_float(x, y):
 @triton.jit
 def pow_int(x, y):
     """By squaring, which wraps around; a negative exponent leaves something of 1 and -1 only."""
-    left = tl.where(y < 0, 0, y).to(x.dtype)
-    base = x
-    result = (x == x).to(x.dtype)
+    both = (x == x) & (y == y)  # as many as of either, for a loop that keeps what it has
+    left = tl.where(both & (y > 0), y, 0).to(x.dtype)
+    base = tl.where(both, x, 0).to(x.dtype)
+    result = both.to(x.dtype)
     for _ in range(x.dtype.primitive_bitwidth):
         result = tl.where((left & 1) != 0, result * base, result).to(x.dtype)
         base = (base * base).to(x.dtype)
@@ -308,9 +310,10 @@ def pow_int(x, y):
 @triton.jit
 def pow_uint(x, y):
     """By squaring, which wraps around."""
-    left = y
-    base = x
-    result = (x == x).to(x.dtype)
+    both = (x == x) & (y == y)  # as many as of either, for a loop that keeps what it has
+    left = tl.where(both, y, 0).to(x.dtype)
+    base = tl.where(both, x, 0).to(x.dtype)
+    result = both.to(x.dtype)
     for _ in range(x.dtype.primitive_bitwidth):
         result = tl.where((left & 1) != 0, result * base, result).to(x.dtype)
         base = (base * base).to(x.dtype)

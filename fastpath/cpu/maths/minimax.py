@@ -437,19 +437,24 @@ ON_GPU = ("I0", "I0_TAIL", "I1", "I1_TAIL", "DIGAMMA", "DIGAMMA_TAIL", "SINPI")
 
 
 def triton_module(found: dict[str, list[Any]]) -> str:
-    """Horner's rule in Triton's words: its interpreter knows no loop over numbers."""
+    """Horner's rule in Triton's words: its interpreter knows no loop over numbers. What a function
+    is given as a literal has 32 bits there, whatever its other operands have."""
     lines = [
         '"""Written by ``python -m fastpath.cpu.maths.minimax``: polynomials by Horner\'s rule."""',
         "",
         "import triton",
         "import triton.language as tl",
+        *("", "", "@triton.jit", "def _wide(number: tl.constexpr):"),
+        "    return tl.full([], number, tl.float64)",
     ]
     for name in ON_GPU:
         lines += ["", "", "@triton.jit", f"def {name.lower()}(t):", "    if t.dtype == tl.float64:"]
         for dtype in ("F64", "F32"):
             *rest, second, last = found[f"{name}_{dtype}"]
-            lines.append(f"        p = tl.fma(t, {_text(last)}, {_text(second)})")
-            lines += [f"        p = tl.fma(p, t, {_text(c)})" for c in rest[::-1]]
+            number = "_wide({})" if dtype == "F64" else "{}"
+            texts = [number.format(_text(c)) for c in (last, second, *rest[::-1])]
+            lines.append(f"        p = tl.fma(t, {texts[0]}, {texts[1]})")
+            lines += [f"        p = tl.fma(p, t, {text})" for text in texts[2:]]
             lines += ["    else:"] if dtype == "F64" else []
         lines.append("    return p")
     return "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton")
 
+from fastpath.cpu.maths import coefficients
 from fastpath.gpu import build
 from fastpath.gpu.compile import Later, machine_code
 from fastpath.gpu.reach import WIDE
@@ -353,3 +355,18 @@ def test_kernels_give_eagers_values_in_tritons_interpreter(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr[-3000:]
     ran, compared, refused = map(int, done.stdout.split()[-3:])
     assert ran > 100 and compared > 20_000 and not refused
+
+
+def test_numbers_of_64_bits_are_whole() -> None:
+    """Triton makes a literal among a function's arguments one of 32 bits."""
+    number = struct.pack(">d", coefficients.I0_F64[-1]).hex()
+    (kernel,) = kernels(torch.special.i0, torch.empty(300, dtype=torch.float64, device="meta"))
+    compiled = machine_code(print_kernel(kernel), ("float64", "float64"), 90)
+    assert f"0d{number}" in compiled.asm["ptx"].lower()
+
+
+def test_powers_of_one_integer_compile() -> None:
+    for dtype, name in ((torch.int16, "int16"), (torch.uint8, "uint8")):
+        exponents = torch.empty(300, dtype=dtype, device="meta")
+        (kernel,) = kernels(lambda e: torch.pow(3, e), exponents)
+        assert machine_code(print_kernel(kernel), (name, name), 90).asm["cubin"]
