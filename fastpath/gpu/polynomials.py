@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _wide(number: tl.constexpr):
+def _wide(number):
     return tl.full([], number, tl.float64)
 
 

@@ -92,9 +92,11 @@ def _grid_sample(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
         x = width.place(grid.read((batch, *at, Index({}, 0))))
         y = height.place(grid.read((batch, *at, Index({}, 1))))
 
-        def read(row: Expr, column: Expr) -> Expr:
+        def read(row: Expr, column: Expr, weight: Expr | None = None) -> Expr:
             value = t.read((batch, channel, height.index(row), width.index(column)))
+            value = value if weight is None else apply("mul", value, weight)
             within = both(height.inside(row), width.inside(column))
+            # What lies outside is left out, also where its weight is nan.
             return value if within is E.TRUE else apply("where", within, value, zero)
 
         if mode == "nearest":
@@ -104,7 +106,7 @@ def _grid_sample(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
         east, south = apply("sub", x, left), apply("sub", y, top)
         west, north = apply("sub", one, east), apply("sub", one, south)
         terms = [
-            apply("mul", read(row, column), apply("mul", by_row, by_column))
+            read(row, column, apply("mul", by_row, by_column))
             for row, by_row in ((top, north), (bottom, south))
             for column, by_column in ((left, west), (right, east))
         ]

@@ -444,7 +444,7 @@ def triton_module(found: dict[str, list[Any]]) -> str:
         "",
         "import triton",
         "import triton.language as tl",
-        *("", "", "@triton.jit", "def _wide(number: tl.constexpr):"),
+        *("", "", "@triton.jit", "def _wide(number):"),
         "    return tl.full([], number, tl.float64)",
     ]
     for name in ON_GPU:

@@ -279,7 +279,9 @@ def special_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[t
         return [*sides, torch.isin(x, edges[:5])]
 
     grid = torch.linspace(-2.3, 2.6, 40).reshape(1, 4, 5, 2)
-    grid[0, 0, 0, 0], grid[0, 1, 1, 1], grid[0, 2, 2] = math.nan, math.inf, 1.0
+    grid[0, 2, 2] = 1.0
+    if device != "cpu":  # whose eager multiplies what lies outside by a weight that is nan
+        grid[0, 0, 0, 0], grid[0, 1, 1, 1] = math.nan, math.inf
     image = numbers((1, 2, 5, 6), torch.float32).nan_to_num(1.0, 2.0).to(device)
     yield "samples of an image", sampled, [image, grid.to(device)]
     yield "images of other sizes", resized, [image]
