@@ -20,6 +20,9 @@ from fastpath.ir.size import known
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
 _MODES = ("bilinear", "nearest", "bicubic")
 _BORDERS = ("zeros", "border", "reflection")
+CUDNN_CHANNELS = (
+    1024  # up to which eager has cuDNN sample what it can (``ATen/native/GridSampler.h``)
+)
 
 
 class _Side:
@@ -86,6 +89,9 @@ def _grid_sample(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     dtype = t.dtype
     height, width = (_Side(n, border, bound["align_corners"], dtype) for n in t.shape[-2:])
     zero, one = E.const(0, dtype), E.const(1, dtype)
+    # Those that cuDNN samples are multiplied by weights of nan also where they are zeros.
+    aligned, few = bound["align_corners"], known(t.shape[1]) and t.shape[1] <= CUDNN_CHANNELS
+    weighted = mode == "bilinear" and border == "zeros" and aligned and few
 
     def body(index: Position) -> Expr:
         batch, channel, *at = index
@@ -94,10 +100,16 @@ def _grid_sample(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
 
         def read(row: Expr, column: Expr, weight: Expr | None = None) -> Expr:
             value = t.read((batch, channel, height.index(row), width.index(column)))
-            value = value if weight is None else apply("mul", value, weight)
             within = both(height.inside(row), width.inside(column))
-            # What lies outside is left out, also where its weight is nan.
-            return value if within is E.TRUE else apply("where", within, value, zero)
+
+            def or_nothing(value: Expr) -> Expr:
+                return value if within is E.TRUE else apply("where", within, value, zero)
+
+            if weight is None:
+                return or_nothing(value)
+            if weighted:
+                return apply("mul", or_nothing(value), weight)
+            return or_nothing(apply("mul", value, weight))  # left out, whatever its weight
 
         if mode == "nearest":
             return read(apply("round", y), apply("round", x))
