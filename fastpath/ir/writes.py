@@ -88,7 +88,8 @@ def written(
 @dataclass(frozen=True)
 class Patch:
     """What a tensor is: ``under`` but at ``place(index)``, where it is ``value(index)``, for each
-    ``index`` of ``space``; no place is given twice."""
+    ``index`` of ``space``. Where data gives a place twice, one of the values stays, as with
+    :class:`fastpath.ir.program.Scatter`."""
 
     under: Tensor
     space: tuple[Number, ...]
