@@ -212,8 +212,8 @@ _row(
 _row(
     "tanh",
     exact.elementary("tanh", saturates=True, at_inf=1.0, at_minus_inf=-1.0, at_zero=_keep),
-    2.0,
-    2.0,
+    2.5,
+    2.5,
     special=(0.3, 0.6, 0.7, 9.0, 10.0, 20.0, -20.0, 1e-5),
     triton={"float32": "m.tanh({0})", "float64": "libdevice.tanh({0})"},
 )

@@ -36,6 +36,7 @@ KINDS: dict[str, tuple[ir.Type, Any]] = {
 }
 BITS = {kind: 1 if kind == "b1" else int(kind[1:]) for kind in KINDS}
 Number = bool | int | float
+SHORT = 7  # coefficients: so many and fewer go one after the other
 
 
 @functools.cache
@@ -221,6 +222,19 @@ class Value:
 
 
 def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+    """The sum of ``coefficients[k] * x**k``.
+
+    By Horner's rule, of which each step waits for the one before. A long one takes longer than a
+    processor looks ahead, so its even and its odd powers are added up beside each other; of a short
+    one that is an operation more for nothing.
+    """
+    if len(coefficients) <= SHORT:
+        return _horner(x, coefficients)
+    square = x * x
+    return _horner(square, coefficients[1::2]).fma(x, _horner(square, coefficients[::2]))
+
+
+def _horner(x: Value, coefficients: Sequence[float]) -> Value:
     """Horner's rule, lowest coefficient first."""
     result = x.const(coefficients[-1])
     for coefficient in coefficients[-2::-1]:

@@ -31,6 +31,7 @@ class _Format:
         self.middle = 64 if single else 512  # an exponent as far from 1 as from the end
         self.least = -104.0 if single else -746.0  # exp of less is 0
         self.most = 89.0 if single else 710.0  # exp of more overflows
+        self.lost = -18.0 if single else -38.0  # 1 + exp of less is 1
         self.round = 1.5 * 2.0**self.mantissa  # adding it rounds to an integer in the low bits
         self.half_root = 0x3F3504F3 if single else 0x3FE6A09E667F3BCD  # bits of sqrt(1/2)
         self.normal = 2.0**-126 if single else 2.0**-1022
@@ -63,6 +64,17 @@ def nearest(x: Value, factor: float) -> tuple[Value, Value]:
     shifted = x.fma(factor, form.round)
     integer = shifted.bitcast(form.word) - shifted.const(form.round).bitcast(form.word)
     return shifted - form.round, integer
+
+
+def _nearest_power(x: Value, bias: int) -> tuple[Value, Value]:
+    """n = x / ln2 rounded to the nearest integer, as a float, and 2**(n - bias), if that is normal.
+
+    What rounds is chosen such that the low bits are the power's exponent as it is stored.
+    """
+    form = format_of(x)
+    by = form.round + form.bias - bias
+    shifted = x.fma(1 / math.log(2), by)
+    return shifted - by, (shifted.bitcast(form.word) << form.mantissa).bitcast(x.kind)
 
 
 def power_of_two(n: Value, kind: str) -> Value:
@@ -115,16 +127,28 @@ def clamped(x: Value, low: float, high: float) -> Value:
 def _reduced_exp(x: Value, low: Value | None = None) -> tuple[Value, Value]:
     """exp(r) and n with x + low = n ln2 + r."""
     n_float, n = nearest(x, 1 / math.log(2))
+    if low is None:
+        return _exp_beside(x, n_float), n
     high_part, low_part = format_of(x).ln2
     high = n_float.fma(-high_part, x)  # exact
     coefficients = by_kind(x, "EXP")
-    if low is None:
-        r = n_float.fma(-low_part, high)
-        return r.fma(r.fma(polynomial(r, coefficients), 1.0), 1.0), n
     rest = n_float * low_part - low
     r = high - rest
     lost = (high - r) - rest  # by rounding r: a quarter of an ULP of the result
     return r + (r * r).fma(polynomial(r, coefficients), lost) + 1, n
+
+
+def _exp_beside(x: Value, n: Value) -> Value:
+    """exp(x - n ln2) for x within half of ln2 of n ln2."""
+    high_part, low_part = format_of(x).ln2
+    r = n.fma(-low_part, n.fma(-high_part, x))
+    return r.fma(r.fma(polynomial(r, by_kind(x, "EXP")), 1.0), 1.0)
+
+
+def _exp_scaled(x: Value, bias: int) -> Value:
+    """exp(x) / 2**bias where that is normal; a nan stays."""
+    n, power = _nearest_power(x, bias)
+    return _exp_beside(x, n) * power
 
 
 def exp(x: Value, low: Value | None = None, shift: int = 0) -> Value:
@@ -143,11 +167,19 @@ def _unless_gone(y: Value, x: Value) -> Value:
 def exp_of_negative(x: Value) -> Value:
     """exp(x) where x is at most 0, subnormal results included."""
     form = format_of(x)
-    y, n = _reduced_exp(x.call("maximum", form.least))
-    y = _unless_gone(y, x)
+    z = x.call("maximum", form.least)
     if _has_scaling():
-        return scaled(y, n)
-    return y * power_of_two(n + form.middle, x.kind) * 2.0**-form.middle
+        y, n = _reduced_exp(z)
+        return scaled(_unless_gone(y, x), n)
+    y = _exp_scaled(z, -form.middle)
+    return _unless_gone(y, x) * 2.0**-form.middle
+
+
+def one_and_exp(x: Value) -> Value:
+    """1 + exp(x), rounded twice as it is written. What exp(x) lacks to be normal, the sum hides."""
+    form = format_of(x)
+    half = _exp_scaled(clamped(x, form.lost, form.most), 1)  # the whole may overflow
+    return half.fma(2.0, 1.0)
 
 
 def exp_in_range(x: Value) -> Value:
@@ -265,19 +297,23 @@ def log1p(x: Value) -> Value:
 
 
 def sigmoid(x: Value) -> Value:
-    """1 / (1 + exp(-x)), from exp of what is negative, so that nothing overflows."""
-    e = exp_of_negative(-x.abs())
-    return (x >= 0).where(1.0, e) / (e + 1)
+    """1 / (1 + exp(-x)), both sides of the fraction so small that neither overflows."""
+    form = format_of(x)
+    small = 2.0**-form.middle
+    e = _exp_scaled(clamped(-x, form.lost, -form.least), form.middle)
+    return small / (e + small)
 
 
 def tanh(x: Value) -> Value:
-    split, end = (0.625, 10.0) if x.kind == "f32" else (0.55, 20.0)
+    """e / (e + 2) with e = exp(2 abs(x)) - 1."""
+    end = 10.0 if x.kind == "f32" else 20.0
     size = x.abs()
-    z = x * x
-    small = size.fma(z * polynomial(z, by_kind(x, "TANH")), size)
-    e = exp_in_range((size > end).where(end, size) * 2)
-    # nan is neither: exp_in_range would take its bits for a number's
-    return copysign((size >= split).where(1 - 2 / (e + 1), small), x)
+    z = (size > end).where(end, size) * 2  # a nan stays
+    n, scale = _nearest_power(z, 0)
+    high_part, low_part = format_of(x).ln2
+    r = n.fma(-low_part, n.fma(-high_part, z))
+    e = scale.fma((r * r).fma(polynomial(r, by_kind(x, "EXPM1")), r), scale - 1)
+    return copysign(e / (e + 2), x)
 
 
 def sinh(x: Value) -> Value:
