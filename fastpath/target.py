@@ -32,7 +32,9 @@ class Target:
     it is dear to read from line to line of memory, so that it is done once. ``wide``: whether
     eager computes variances in float64. ``recomputed``: what it may cost at most, in additions,
     that two kernels compute the same of a tensor or two, rather than one stores it. ``scatters``:
-    whether any units may write, or add, to the same element.
+    whether any units may write, or add, to the same element. ``run``: bytes that lie
+    side by side, at least, of what is worth going through again by the unit that reduced it, unless
+    it holds ``whole`` of its points or fewer; 0 if it always is.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Target:
     wide: bool = False
     recomputed: int = 8
     scatters: bool = False
+    run: int = 0
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -131,4 +134,5 @@ GPU = Target(
     in_place=True,
     recomputed=24,
     scatters=True,
+    run=32,
 )

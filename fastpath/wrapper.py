@@ -141,9 +141,9 @@ class Wrapper:
                 self.names[node.name] = constants[node.place - given]
 
     def write(self) -> Callable[..., Any]:
-        target = self.device.target
-        fusion = Fusion(self.program, target.ends, target.across, target.recomputed)
-        if self.device.target.in_place:
+        t = self.device.target
+        fusion = Fusion(self.program, t.ends, t.across, t.recomputed, t.run, t.whole)
+        if t.in_place:
             wanted = candidates(self.program)
             self.over = written_last(fusion, wanted, self.device.is_cpu)
             for node, given in self.over.items():

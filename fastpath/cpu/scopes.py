@@ -11,6 +11,7 @@ from fastpath.ir.expr import Bounds, Expr
 from fastpath.ir.index import Axis, Index, variable
 from fastpath.ir.size import Number
 from fastpath.schedule.kernel import Kernel
+from fastpath.schedule.logistic import beside_one
 from fastpath.schedule.text import index_text
 from specs.dtypes import is_float
 from specs.scalars import NUMBA_SUFFIX, SCALARS, cast_text
@@ -141,11 +142,10 @@ class Scope:
             row = f"({printer.axis(kernel.tile)} - {printer.range['tile'][0]}) * {kernel.block}"
             load = printer.memory("load", name)
             return f"{load}(p{printer.scope[name]}, {row} + {printer.lane_place()})"
-        if e.op == "add" and is_float(e.dtype):
-            power = self._beside_one(e)
-            if power is not None:
-                text = self.text(power.args[0])
-                return f"m.one_and_exp_{NUMBA_SUFFIX[e.dtype]}({text})"
+        logistic = beside_one(e, lambda power: self.uses.get(power, 0) <= 1)
+        if logistic is not None:
+            name, operand = logistic
+            return f"m.{name}_{NUMBA_SUFFIX[e.dtype]}({self.text(operand)})"
         texts = [self.text(a) for a in e.args]
         if e.op == "cast":
             text = cast_text("numba", e.args[0].dtype, e.dtype, texts[0])
@@ -156,13 +156,6 @@ class Scope:
             return text
         # A selection's first operand is a bool; the computing dtype is that of the last.
         return SCALARS[e.op].text("numba", e.args[-1].dtype, *texts)
-
-    def _beside_one(self, total: Expr) -> Expr | None:
-        """The exponential that 1 is added to, if nothing else has it: the sum is the shorter."""
-        for one, power in (total.args, total.args[::-1]):
-            if one.op == "const" and one.args[0] == 1 and power.op == "exp":
-                return power if self.uses.get(power, 0) <= 1 and power not in self.known else None
-        return None
 
 
 class HalfScope(Scope):

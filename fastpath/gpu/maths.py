@@ -72,6 +72,29 @@ def tanh(x):
     return (found.to(tl.uint32, bitcast=True) | sign).to(tl.float32, bitcast=True)
 
 
+@triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-``x``)) of float32, by a reciprocal and a step of Newton's, without the branch
+    that a quotient has for each point. What is no normal number is 0."""
+    d = 1.0 + libdevice.exp(-x)
+    r = _reciprocal(d)
+    return tl.where(x < -87.3, 0.0, tl.fma(tl.fma(-d, r, 1.0), r, r))
+
+
+LAST = tl.constexpr(88.72283935546875)  # the greatest number whose exp is finite
+
+
+@triton.jit
+def log_one_and_exp(x):
+    """log1p(exp(``x``)), infinite where exp(``x``) is: what log(1 + exp(-|x|)) lacks is x, or 0."""
+    if x.dtype == tl.float64:
+        return libdevice.log1p(libdevice.exp(x))
+    else:
+        e = libdevice.exp(-tl.abs(x))
+        small = e * polynomials.log_of_sum(e - 0.5)
+        return tl.where(x > LAST, float("inf"), tl.where(x > 0, x, 0.0) + small)
+
+
 LEAST = tl.constexpr(2.0**-25)  # less than this of 1 is nothing in float32
 
 
@@ -166,6 +189,15 @@ def _divided(x, y):
 
 
 @triton.jit
+def _nearly_divided(x, y):
+    """``x`` / ``y`` for a normal ``y``, to two units: without a branch for each point."""
+    if y.dtype == tl.float64:
+        return x / y
+    else:
+        return x * _reciprocal(y)
+
+
+@triton.jit
 def _bessel(x, order, scaled):
     """A modified Bessel function at ``|x|``, over exp(``|x|``) where it is ``scaled``.
 
@@ -177,11 +209,11 @@ def _bessel(x, order, scaled):
     far = size >= end
     near = tl.where(far, 0.0, size)
     part = near * (1.0 / end)
-    inverse = _divided(1.0, tl.where(far, size, end))
-    root = tl.sqrt(size) if x.dtype == tl.float64 else tl.sqrt_rn(size)
+    inverse = _nearly_divided(1.0, tl.where(far, size, end))
     square = part * part
     # What the square's rounding lost counts half of ``|x|`` times, as the function grows there.
-    lost = _divided(tl.fma(part, part, -square) * (end * end), tl.fma(part, 2 * end, 1.0))
+    missed = tl.fma(part, part, -square) * (end * end)
+    lost = _nearly_divided(missed, tl.fma(part, 2 * end, 1.0))
     if order == 0:
         series = polynomials.i0(square)
         series = tl.fma(series, lost, series)
@@ -190,7 +222,7 @@ def _bessel(x, order, scaled):
         series = polynomials.i1(square)
         series = near * tl.fma(series, lost, series)
         tail = polynomials.i1_tail(inverse)
-    tail = _divided(tail, root)
+    tail = tail / tl.sqrt(size) if x.dtype == tl.float64 else tail * libdevice.rsqrt(size)
     if scaled:
         return tl.where(far, tail, libdevice.exp(-near) * series)
     else:

@@ -19,7 +19,7 @@ from fastpath.target import GPU
 
 def parts_of(lowering: Lowering, program: Program) -> dict[str, set[Node]]:
     """For each product of the program, by its node's name, the nodes that its kernel computes."""
-    fusion = Fusion(program, again=GPU.recomputed)
+    fusion = Fusion(program, again=GPU.recomputed, run=GPU.run, whole=GPU.whole)
     found: dict[str, set[Node]] = {}
     for cluster in fusion.clusters:
         if cluster.product is not None:
@@ -47,7 +47,7 @@ def with_readers(
 
 def kernels_of(lowering: Lowering, program: Program) -> dict[Node, list[set[Node]]]:
     """For each node that kernels of the program compute, all that these do."""
-    fusion = Fusion(program, again=GPU.recomputed)
+    fusion = Fusion(program, again=GPU.recomputed, run=GPU.run, whole=GPU.whole)
     found: dict[Node, list[set[Node]]] = {}
     for cluster in fusion.clusters:
         if cluster.call is None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastpath.gpu.moments import one_pass
 from fastpath.gpu.online import online
 from fastpath.gpu.stages import Stages
 from fastpath.gpu.tiling import blocks_of, blocks_text
-from fastpath.gpu.welford import one_pass
 from fastpath.gpu.words import WORDS, either_way
 from fastpath.ir.size import Size, divides, known
 from fastpath.schedule.kernel import Stage
@@ -184,7 +184,8 @@ class Printer(Stages):
                 self._online(found)
                 del stages[0]
                 continue
-            moments = one_pass(stages) if self._down_columns() else None
+            along = self._down_columns() or self._one_row()
+            moments = one_pass(stages) if along else None
             if moments is not None:
                 self._moments(moments, stages)
                 del stages[: moments.second + 1]

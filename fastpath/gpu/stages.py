@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fastpath.gpu.moments import OnePass
 from fastpath.gpu.online import Online
 from fastpath.gpu.rows import VECTOR
 from fastpath.gpu.values import Values, literal
-from fastpath.gpu.welford import OnePass
 from fastpath.ir.expr import Expr
 from fastpath.ir.size import Number, known
 from fastpath.schedule.kernel import Accumulate, Stage, Statement, Store, itemsize
@@ -158,33 +158,49 @@ class Stages(Values):
             self._reduce(s, running[s.reduction])
 
     def _moments(self, found: OnePass, stages: Sequence[Stage]) -> None:
-        """All ``stages`` up to the second of both: see :mod:`fastpath.gpu.welford`."""
-        plan, kind = self.plan, f"tl.{TRITON_TYPE[found.value.dtype]}"
-        base, mean, squares, away, part, term = (self.fresh() for _ in range(6))
-        one = self.constant(1.0, found.value.dtype)
-        for name in (base, mean, squares):
-            self.line(f"{name} = tl.zeros([{plan.x_block}, {plan.r_block}], {kind})")
+        """All ``stages`` up to the second of both: see :mod:`fastpath.gpu.moments`."""
+        kind = f"tl.{TRITON_TYPE[found.value.dtype]}"
+        base, sums, squares, away, mean = (self.fresh() for _ in range(5))
+        self._hoist([found.value])
+        before = dict(self.known)
+        self._points(self._inner_block())
+        self.line(f"{base} = {self._inside('sum', found.value)}")
+        self.known, self.stored = before, {}
+        for name in (sums, squares):
+            self.line(f"{name} = tl.zeros([{self.plan.x_block}, {self.plan.r_block}], {kind})")
 
         def beside() -> None:
-            self.line(f"{part} = {one} / (r_first // {plan.r_block} + 1)")
-            self.line(f"{term} = {self._inside('sum', found.value)}")
-            self.line(f"{base} = tl.where(r_first == 0, {term}, {base})")
-            self.line(f"{term} = {term} - {base}")
-            inside = f"tl.where(r_in, {term} - {mean}, 0.0)"
-            self.line(f"{away} = {inside if self._some_outside() else f'{term} - {mean}'}")
-            self.line(f"{mean} = tl.fma({away}, {part}, {mean})")
-            self.line(f"{squares} = tl.fma({away}, {term} - {mean}, {squares})")
+            term = f"{self._inside('sum', found.value)} - {base}"
+            self.line(
+                f"{away} = {f'tl.where(r_in, {term}, 0.0)' if self._some_outside() else term}"
+            )
+            self.line(f"{sums} = {sums} + {away}")
+            self.line(f"{squares} = tl.fma({away}, {away}, {squares})")
 
         self._loop(stages[0], beside)
         for stage in stages[1 : found.second]:
             self._stage(stage)
-        points, lanes = self.number(plan.r_points), f"{self.lanes(plan.r_block)}[None, :]"
-        count = f"(({points} + {plan.r_block - 1} - {lanes}) // {plan.r_block}).to({kind})"
+        count = self.fresh()
+        self.line(f"{count} = tl.maximum({self._in_lanes()}, 1).to({kind})")
+        self.line(f"{mean} = {sums} / {count}")
+        self.line(f"{squares} = {squares} - {sums} * {mean}")
+        # What is rounded may be below 0; a nan stays.
+        self.line(f"{squares} = tl.where({squares} < 0.0, 0.0, {squares})")
         self.line(f"{away} = ({base} - {self.text(found.near)}) + {mean}")
-        self.line(f"{part} = {away} * {count}")
-        for name, text in ((found.total, part), (found.squares, f"{squares} + {part} * {away}")):
+        self.line(f"{mean} = {away} * {count}")
+        for name, text in ((found.total, mean), (found.squares, f"{squares} + {mean} * {away}")):
             self.sums[name] = total = self.fresh()
             self.line(f"{total} = tl.sum({text}, 1).to({kind})[:, None]")
+
+    def _inner_block(self) -> str:
+        """Where a block begins that has a point in each lane that any block has one in."""
+        return "0"
+
+    def _in_lanes(self) -> str:
+        """How many points each lane of the blocks has."""
+        block = self.plan.r_block
+        lanes = f"{self.lanes(block)}[None, :]"
+        return f"(({self.number(self.plan.r_points)} + {block - 1} - {lanes}) // {block})"
 
     def _blocks(self, body: Callable[[], None], ahead: int = 0) -> None:
         """``body`` in a loop over the blocks of reduced points, and what it computes forgotten.

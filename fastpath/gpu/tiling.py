@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fastpath.gpu.moments import one_pass
 from fastpath.gpu.online import online
 from fastpath.gpu.rows import common_beginning
-from fastpath.gpu.welford import one_pass
 from fastpath.gpu.words import WORDS, piece_of, stripe_of
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Number, hint, known
@@ -30,6 +30,7 @@ STRIDED = 2  # points of a thread that loads them one by one
 VECTORS = 32  # bytes that a thread of a kernel without reductions loads from each buffer
 SECTOR = 32  # bytes that memory moves at once
 LINE = 128  # bytes of a row that a program of column sums takes
+HELD_LINE, HELD_WARPS = 64, 8  # the same where it holds them all, and its warps at most
 ROWS = 16  # that it adds up at a time, half as many if there are few
 SHORT = 512  # rows that are few
 FEW = 264  # programs that are too few: two for each multiprocessor
@@ -39,7 +40,12 @@ LONG = 4096  # points of a row from which on it is laid by vectors
 LOOPED = 2048  # points of a row that a program which loops takes at a time
 A_LOOP = 16  # points of its threads
 AGAIN_WARPS = 16  # of a program that goes through its row more than once
-AGAIN_LOOP = 16  # points of its threads
+AGAIN_LOOP = 8  # points of its threads
+LONGER, LONGER_WARPS = (
+    32_768,
+    32,
+)  # points of a row from which on a program has more: else the cache
+# would hold the rows of so many programs no more. Rows that are laid by vectors need registers.
 WIDER_WARPS, WIDER_LOOP = 32, 4  # the same, where it stores wider elements than it reads
 SHARING = 1056  # rows, of which a program takes two that read the same weights
 SHARED = 4096  # points of these, at most
@@ -199,7 +205,8 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     if width > PERSISTENT:
         warps, points = (LOOPED // (A_LOOP * LANES) if rows > FEW else MOST_WARPS), A_LOOP
         if _passes(kernel) > 1:  # so few rows at a time that the cache still holds them
-            warps, points = AGAIN_WARPS, AGAIN_LOOP
+            longer = start is None and width >= LONGER
+            warps, points = LONGER_WARPS if longer else AGAIN_WARPS, AGAIN_LOOP
             if _widens(kernel):  # neighbours are stored by neighbours, each a vector
                 warps, points = WIDER_WARPS, WIDER_LOOP
         block = warps * points * LANES
@@ -250,8 +257,7 @@ def _widens(kernel: Kernel) -> bool:
 def _passes(kernel: Kernel) -> int:
     """How often a program that takes one row in blocks reads it."""
     passes = sum(bool(stage.axes and stage.loads()) for stage in kernel.stages)
-    at_once = online(kernel.stages) is not None
-    return passes - (at_once or _keeps_lanes(kernel) and one_pass(kernel.stages) is not None)
+    return passes - (online(kernel.stages) is not None or one_pass(kernel.stages) is not None)
 
 
 def _accesses(kernel: Kernel) -> int:
@@ -272,9 +278,9 @@ def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling
     held = PERSISTENT // power_above(width)
     if _passes(kernel) > 1 and known(*(a.extent for a in r)) and held * _least(kernel) >= SECTOR:
         # Each would come from memory again: of so many programs the cache does not hold all.
-        x_block = min(power_above(results), held, LINE // _least(kernel))
+        x_block = min(power_above(results), held, HELD_LINE // _least(kernel))
         if results > FEW * x_block:
-            warps = max(1, min(MOST_WARPS, x_block * power_above(width) // (A_THREAD * LANES)))
+            warps = max(1, min(HELD_WARPS, x_block * power_above(width) // (A_THREAD * LANES)))
             return Tiling(x, None, r, x_block, 1, power_above(width), True, warps)
     x_block = min(power_above(results), LINE // min(4, _least(kernel)))
     if results <= FEW * x_block and x_block > LANES:

@@ -19,6 +19,7 @@ from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import divides, known
 from fastpath.ir.types import saturates
 from fastpath.schedule.kernel import Kernel, Store, Transposed
+from fastpath.schedule.logistic import LOG_ONE_AND_EXP, beside_one
 from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, is_float
 from specs.scalars import SCALARS, TRITON_TYPE, cast_text
@@ -250,6 +251,9 @@ class Values(Lines):
         gate = self._gate(e) or self._one_of_two(e)
         if gate is not None:
             return gate
+        logistic = beside_one(e, lambda power: self._uses.get(power, 0) <= 1)
+        if logistic is not None and logistic[0] == LOG_ONE_AND_EXP:
+            return f"m.{LOG_ONE_AND_EXP}({self.text(logistic[1])})"
         texts = [self.text(a) for a in e.args]
         if e.op == "cast":
             if e.args[0].dtype in REDUCED and e.dtype == "float32":

@@ -87,6 +87,15 @@ class VectorPrinter(Printer):
             self.line(f"r_in = (r >= 0) & (r < {self.plan.r_points})")
         self._decode(self.plan.r, "r")
 
+    def _inner_block(self) -> str:
+        return str(self.plan.r_block)  # before the row's first point there may be others
+
+    def _in_lanes(self) -> str:
+        block = self.plan.r_block
+        lanes = f"{self.lanes(block)}[None, :]"
+        upto = f"(shift + {self.plan.r_points + block - 1} - {lanes}) // {block}"
+        return f"({upto} - ({lanes} < shift).to(tl.int32))"
+
     def _some_outside(self) -> bool:
         return not (self.at_ends or self.whole)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fastpath.ir import expr as E
 from fastpath.ir.building import Body, Building
 from fastpath.ir.elementwise import apply
-from fastpath.ir.expr import Expr
-from fastpath.ir.index import ZERO
+from fastpath.ir.expr import Expr, inside
+from fastpath.ir.index import ZERO, axes_for, variable
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.size import Number, hint
 
@@ -66,13 +66,16 @@ class Cut:
         return lowering.pointwise(shape, dtype, spread, kind)
 
 
-def cut_of(lowering: Building, space: tuple[Number, ...], dims: tuple[int, ...]) -> Cut | None:
-    """How the reduction is split, if it is long and has few results."""
+def cut_of(
+    lowering: Building, space: tuple[Number, ...], dims: tuple[int, ...], body: Body
+) -> Cut | None:
+    """How the reduction of ``body`` is split, if it is long and has few results."""
     if not dims:
         return None
     length = math.prod(hint(space[d]) for d in dims)
     results = math.prod(map(hint, space)) // max(length, 1)
-    wanted = lowering.target.pieces(length, results, dims[-1] == len(space) - 1)
+    across, along = (lowering.target.pieces(length, results, rows) for rows in (False, True))
+    wanted = along if across == along or _side_by_side(space, dims, body) else across
     found = _cut([space[d] for d in dims], wanted) if wanted > 1 else None
     if found is None:
         return None
@@ -80,6 +83,22 @@ def cut_of(lowering: Building, space: tuple[Number, ...], dims: tuple[int, ...])
     rest = 1 if pieces is None else space[axis] // pieces
     fine = (*space[:axis], space[axis] if pieces is None else pieces, rest, *space[axis + 1 :])
     return Cut(axis, space, fine, dims)
+
+
+def _side_by_side(space: tuple[Number, ...], dims: tuple[int, ...], body: Body) -> bool:
+    """Whether the terms of one result are neighbours in memory, rather than several results' are:
+    in what is largest of what the terms are computed of, as that lies."""
+    axes = axes_for(space)
+    value = body(tuple(variable(a) for a in axes))
+    reads = [e.args[:2] for e in inside([value]) if e.op == "read"]
+    if reads:
+        node, position = max(reads, key=lambda read: hint(read[0].numel))
+        place = sum((i * n for i, n in zip(position, node.strides)), ZERO)
+        steps = {d: abs(hint(place.coefficient(a) or 0)) for d, a in enumerate(axes)}
+        steps = {d: n for d, n in steps.items() if n and space[d] != 1}
+        if steps:
+            return min(steps, key=steps.__getitem__) in dims
+    return dims[-1] == len(space) - 1
 
 
 def reduce(
@@ -91,7 +110,7 @@ def reduce(
     body: Body,
 ) -> Tensor:
     """``kind`` of ``body`` over ``dims`` of ``space``, with size 1 there."""
-    cut = cut_of(lowering, space, dims)
+    cut = cut_of(lowering, space, dims, body)
     if cut is None:
         return lowering.add_reduction(kind, space, dims, dtype, body)
     parts = lowering.add_reduction(kind, cut.fine, cut.first, dtype, cut.partial(body))
@@ -119,7 +138,7 @@ def moments(
     is in the second pass again. Where eager adds the terms themselves, ``part`` is 1.
     """
     count = math.prod(space[d] for d in dims)
-    cut = cut_of(lowering, space, dims)
+    cut = cut_of(lowering, space, dims, body)
     if cut is None:
 
         def added(value: Body) -> Tensor:

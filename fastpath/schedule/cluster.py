@@ -29,8 +29,9 @@ from fastpath.ir.program import (
     Scan,
     Scatter,
 )
-from fastpath.ir.size import Number, divides
+from fastpath.ir.size import Number, divides, hint
 from fastpath.schedule.cost import CHEAP, MOST_DEPTH, own_cost
+from fastpath.schedule.kernel import itemsize
 from fastpath.schedule.roots import Roots
 
 MOST_BUFFERS = 28  # arguments of a kernel
@@ -112,11 +113,21 @@ class Fusion:
     ``ends``: up to how many points clusters are joined that nothing waits for, where their loops
     are alike, whatever they read: what they cost is their launch. ``across``: whether reading from
     line to line of memory is dear. ``again``: what it may cost at most that two readers compute
-    what they read.
+    what they read. ``run``, and ``whole``: whoever reads again what more than ``whole`` points were
+    reduced of, has a kernel of its own where not so many bytes of these lie side by side.
     """
 
-    def __init__(self, program: Program, ends: int = 0, across: bool = False, again: int = CHEAP):
+    def __init__(
+        self,
+        program: Program,
+        ends: int = 0,
+        across: bool = False,
+        again: int = CHEAP,
+        run: int = 0,
+        whole: int = 0,
+    ):
         self.program = program
+        self.run, self.whole = run, whole
         self.roots = Roots(program, across, again)
         self.clusters: list[Cluster] = []
         self.home: dict[Node, Cluster] = {}
@@ -263,7 +274,7 @@ class Fusion:
         trial.members = cluster.members
         if not self._place(trial, step) or not self._passes(trial, step):
             return False
-        if not self._in_one_pass(trial, step):
+        if not self._in_one_pass(trial, step) or self._in_scraps(trial, step):
             return False
         cluster.axes, cluster.reduced = trial.axes, trial.reduced
         cluster.place, cluster.inner = trial.place, trial.inner
@@ -434,6 +445,56 @@ class Fusion:
             return True
         later = {m for m in members if isinstance(m, Reduction) or m not in cluster.inner}
         return not any(self.roots.needs[m] & later for m in members if m in cluster.inner)
+
+    def _in_scraps(self, cluster: Cluster, step: Computed) -> bool:
+        """Whether ``step`` goes again through what was reduced, and is better by itself, which goes
+        through memory as that lies: little lies side by side of what is more than a unit holds, or
+        what it reads and what it writes lie in other orders."""
+        if not self.run or not isinstance(step, Pointwise) or step not in cluster.inner:
+            return False
+        made = [n for n in self.roots.needs[step] if n in cluster.place and n in self.home]
+        if not any(isinstance(n, Reduction) or n not in cluster.inner for n in made):
+            return False
+        held = math.prod(hint(a.extent) for a in cluster.reduced) <= self.whole
+        firsts = set()
+        for node, position in [(step, cluster.place[step]), *self._whole_reads(cluster, step)]:
+            first, side = _side(cluster, node, position)
+            if first is None or first not in cluster.reduced:
+                return False
+            firsts.add(first)
+            if not held and side * itemsize(node.dtype) < self.run:
+                return True
+        return len(firsts) > 1
+
+    def _whole_reads(self, cluster: Cluster, step: Pointwise) -> list[tuple[Node, Position]]:
+        """What ``step`` reads at every point of the cluster, and where."""
+        found: list[tuple[Node, Position]] = []
+        stack = [(step.value, dict(zip(step.axes, cluster.place[step])))]
+        while stack:
+            value, index = stack.pop()
+            for e in own_cost(value)[1]:
+                node, position = e.args[:2]
+                there = tuple(i.substitute(index) for i in position)
+                if isinstance(node, Pointwise) and node not in self.roots.roots:
+                    stack.append((node.at(there), {}))
+                elif hint(node.numel) == hint(step.numel):
+                    found.append((node, there))
+        return found
+
+
+def _side(cluster: Cluster, node: Node, position: Position) -> tuple[Axis | None, int]:
+    """Along which axis neighbours of ``node`` lie side by side in memory, and how many do so before
+    the next are another result's, where the axis is reduced."""
+    place = sum((i * n for i, n in zip(position, node.strides)), Index({}))
+    steps = {a: hint(place.coefficient(a) or 0) for a in cluster.axes}
+    first, side = None, 1
+    for axis in sorted(cluster.axes, key=steps.__getitem__):
+        if steps[axis] == side and axis.extent != 1:
+            first = first or axis
+            if axis not in cluster.reduced:
+                break
+            side *= hint(axis.extent)
+    return first, side
 
 
 def _extents(cluster: Cluster) -> tuple[tuple[Number, bool], ...] | None:

@@ -265,7 +265,7 @@ _row(
     2.5,
     2.5,
     triton={
-        "float32": "tl.div_rn(1.0, (1.0 + libdevice.exp(-{0})))",
+        "float32": "m.sigmoid({0})",
         "float64": "(1.0 / (1.0 + libdevice.exp(-{0})))",
     },
     special=(20.0, -20.0, -88.0, -88.8, -103.0, -104.5, -709.0, -745.0, 0.5),

@@ -37,7 +37,7 @@ _UNARY: dict[str, tuple[Emit, tuple[str, ...]]] = {
         name: (getattr(exponential, name), FLOATS)
         for name in (
             "exp exp2 expm1 log log2 log10 log1p sigmoid tanh sinh cosh asinh acosh atanh"
-            " binade one_and_exp".split()
+            " binade one_and_exp log_one_and_exp".split()
         )
     },
     **{

@@ -31,6 +31,8 @@ class _Format:
         self.middle = 64 if single else 512  # an exponent as far from 1 as from the end
         self.least = -104.0 if single else -746.0  # exp of less is 0
         self.most = 89.0 if single else 710.0  # exp of more overflows
+        # the greatest number whose exp is finite
+        self.last = 88.72283935546875 if single else 709.782712893384
         self.lost = -18.0 if single else -38.0  # 1 + exp of less is 1
         self.round = 1.5 * 2.0**self.mantissa  # adding it rounds to an integer in the low bits
         self.half_root = 0x3F3504F3 if single else 0x3FE6A09E667F3BCD  # bits of sqrt(1/2)
@@ -294,6 +296,14 @@ def log1p(x: Value) -> Value:
     result = (x < INF).where(result, x)
     result = (x < -1).where(NAN, x.eq(-1).where(-INF, result))
     return x.eq(0).where(x, result)
+
+
+def log_one_and_exp(x: Value) -> Value:
+    """log1p(exp(x)), infinite where exp(x) is: what log(1 + exp(-abs(x))) lacks is x, or 0."""
+    form = format_of(x)
+    e = exp_of_negative(-x.abs())
+    total = e * polynomial(e - 0.5, by_kind(x, "LOG_OF_SUM")) + x.call("maximum", 0.0)
+    return (x > form.last).where(INF, total)
 
 
 def sigmoid(x: Value) -> Value:

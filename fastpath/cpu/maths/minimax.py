@@ -170,6 +170,12 @@ def _log_tail(f: Any) -> Any:
     return (mp.log(1 + f) - f + f * f / 2) / f**3
 
 
+def _log_of_sum(t: Any) -> Any:
+    """log(1 + x) / x as a function of x - 1/2, for x from 0 to 1."""
+    x = t + mpf(1) / 2
+    return mp.log1p(x) / x if x > _NEAR else 1 - x / 2
+
+
 def _odd_tail(function: Function, slope: Any = 1) -> Function:
     """(function(x) - slope x) / x**3 as a function of x**2."""
 
@@ -392,6 +398,8 @@ TARGETS: dict[str, Target] = {
     "DIGAMMA_F64": _relative(_digamma_ratio, -1, _GAMMA_END, 25, "f64"),
     "DIGAMMA_TAIL_F32": Target(_digamma_tail, _one, _NEAR, mpf(1) / _GAMMA_SPLIT**2, 2, "f32"),
     "DIGAMMA_TAIL_F64": Target(_digamma_tail, _one, _NEAR, mpf(1) / _GAMMA_SPLIT**2, 6, "f64"),
+    "LOG_OF_SUM_F32": _relative(_log_of_sum, -0.5, 0.5, 10, "f32"),
+    "LOG_OF_SUM_F64": _relative(_log_of_sum, -0.5, 0.5, 21, "f64"),
     "SINPI_F32": _relative(_sinpi_ratio, 0, 0.25, 4, "f32"),
     "SINPI_F64": _relative(_sinpi_ratio, 0, 0.25, 8, "f64"),
     "ERFINV_F32": _relative(_erfinv(3), -3, 3.25, 11, "f32"),
@@ -433,7 +441,7 @@ CONSTANTS: dict[str, list[Any]] = {
 
 
 #: The polynomials that Triton kernels have too, of either dtype: a function each.
-ON_GPU = ("I0", "I0_TAIL", "I1", "I1_TAIL", "DIGAMMA", "DIGAMMA_TAIL", "SINPI")
+ON_GPU = ("I0", "I0_TAIL", "I1", "I1_TAIL", "DIGAMMA", "DIGAMMA_TAIL", "SINPI", "LOG_OF_SUM")
 
 
 def triton_module(found: dict[str, list[Any]]) -> str:

@@ -70,6 +70,24 @@ def test_logistic_functions_are_within_their_bounds_to_the_ends(
 
 
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
+def test_the_logarithm_of_one_and_a_power_is_the_operand_or_little_more(dtype: torch.dtype) -> None:
+    x = numbers(dtype)
+    found, source = run(lambda x: torch.log1p(torch.exp(x)), x)
+    assert "log_one_and_exp" in source
+    (_, kept), apart = run(lambda x: (torch.exp(x), torch.log1p(torch.exp(x))), x)
+    assert "log_one_and_exp" not in apart  # the power is there already
+    same = kept.isinf() | kept.isnan()
+    torch.testing.assert_close(found[same], kept[same], rtol=0, atol=0, equal_nan=True)
+    power, sum_ = SCALARS["exp"], SCALARS["log1p"]
+    kind = str(dtype).removeprefix("torch.")
+    bound, compared = power.ulp[kind] + sum_.ulp[kind], 0
+    for value, got in zip(x[~same].tolist(), found[~same].tolist(), strict=True):
+        assert ulp_error(got, sum_.exact(power.exact(value)), kind) <= bound, (value, got)
+        compared += 1
+    assert compared > 800
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
 def test_silu_ends_as_eagers_does(dtype: torch.dtype) -> None:
     x = numbers(dtype)
     found, source = run(lambda x: F.silu(x), x)

@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from fastpath.decompositions import table
+from fastpath.gpu import tiling as tilings
 from fastpath.gpu.compile import launch, machine_code, module_of
 from fastpath.gpu.printer import Printed
 from fastpath.gpu.tiling import Tiling, tiling
@@ -52,7 +54,7 @@ def program_of(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> 
 
 def kernels_of(program: Program) -> tuple[list[Kernel], set[Any]]:
     """The kernels in order, and the nodes that live in memory."""
-    fusion = Fusion(program, GPU.ends, again=GPU.recomputed)
+    fusion = Fusion(program, GPU.ends, again=GPU.recomputed, run=GPU.run, whole=GPU.whole)
     stored: set[Any] = {n for n in fusion.roots.stored if isinstance(n, Computed)}
     for cluster in fusion.clusters:
         for node in cluster.needs:
@@ -69,8 +71,10 @@ def kernels_of(program: Program) -> tuple[list[Kernel], set[Any]]:
 
 
 def small_blocks(kernel: Kernel) -> Tiling:
-    """A tiling whose blocks are small, so that small tensors fill many and reductions are loops."""
-    plan = tiling(kernel)
+    """A tiling whose blocks are small, so that small tensors fill many and reductions are loops,
+    and long rows begin between vectors."""
+    with mock.patch.object(tilings, "LONG", 500):
+        plan = tiling(kernel)
     r_block = min(plan.r_block, 64 if plan.r_points > 500 else 4)
     return dataclasses.replace(
         plan,
@@ -261,6 +265,10 @@ def special_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[t
         bessel = [s.i0(x), s.i0e(x * 3), s.i1(x * 2), s.i1e(x * 4)]
         return [*bessel, (x * 0.1).erfinv(), x.lgamma(), x.digamma(), (x * 3 + 0.3).digamma()]
 
+    def logistic(x: torch.Tensor) -> list[torch.Tensor]:
+        far = x * 20
+        return [far.sigmoid(), F.softplus(x), F.logsigmoid(far), torch.log1p(torch.exp(far))]
+
     def sampled(t: torch.Tensor, grid: torch.Tensor) -> list[torch.Tensor]:
         return [
             F.grid_sample(t, grid, mode, border, aligned)
@@ -289,6 +297,7 @@ def special_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[t
     yield "searches", sought, [numbers((9, 16), torch.float32).to(device), edges.to(device)]
     for dtype in (torch.float32, torch.float64):
         yield f"special functions of {dtype}", functions, [numbers((9, 16), dtype).to(device)]
+        yield f"logistic functions of {dtype}", logistic, [numbers((9, 16), dtype).to(device)]
 
 
 def rows_of(dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
@@ -332,6 +341,10 @@ def moments_of(
             given_by_name["far"] = far
         for name, given in given_by_name.items():
             yield f"moments of {name} {dtype} columns of {height}", found, [given]
+    for width in (601, 520):
+        rows = numbers((3, width), dtype).nan_to_num(1, 2) + (1000 if dtype != torch.float64 else 1)
+        moments = lambda x: [x.mean(-1), x.float().var(-1), x.std(-1)]  # noqa: E731
+        yield f"moments of {dtype} rows of {width}", moments, [rows]
 
 
 def main(first: str, last: str, device: str = "cpu", part: str = "0", parts: str = "1") -> None:
@@ -343,7 +356,7 @@ def main(first: str, last: str, device: str = "cpu", part: str = "0", parts: str
         always = ("rows", "moments")
         rows = [case for case in todo if "bfloat16" in case[0] and any(map(case[0].count, always))]
         rows += [case for case in todo if "moments" in case[0] and "float32" in case[0]]
-        rows += [case for case in todo if "complex" in case[0]]
+        rows += [case for case in todo if "complex" in case[0] or "logistic" in case[0]]
         todo = rows + todo[::8]
         np.seterr(all="ignore")  # infinities and nan are among the operands
     for seed in range(int(first), int(last)):

@@ -1,11 +1,16 @@
-"""The sum of a column and its squared deviations from the mean, in one pass over the column.
+"""The sum of a column or a row and its squared deviations from the mean, in one pass over it.
 
 Two stages of a kernel, one with ``s = sum(v)`` and the next with ``sum(v - s / n)`` and
-``sum((v - s / n) ** 2)``, read the column twice. Here each lane of the block that goes down it
-keeps the mean of its own points so far, and the sum of their squared deviations from that (Welford
-1962, "Note on a method for calculating corrected sums of squares and products"), all relative to
-its first point, so that a mean far from 0 is rounded no more than what differs from it. Behind the
-pass the lanes are merged around ``s / n`` (Chan, Golub and LeVeque 1983).
+``sum((v - s / n) ** 2)``, read it twice. Here each lane of the block that goes along it adds up
+how far its own points are from its first one, and the squares of that. Behind the pass each lane
+has its mean and its squared deviations from it, and the lanes are merged around ``s / n`` (Chan,
+Golub and LeVeque 1983, "Algorithms for computing the sample variance").
+
+What ``sum(d * d) - sum(d) ** 2 / m`` cancels of a lane's ``m`` points is at most a factor of
+``1 + k``, where the first one's distance from the lane's mean, squared, is ``k`` variances: it is
+one of the points, so ``k`` is 1 in the mean and never above ``m``, wherever the mean lies. (Kept
+relative to each point's own mean so far, as Welford has it, nothing cancels, and each point takes
+twice the operations, which held up the memory.)
 
 The sum itself is added up as it is without this, so that it is infinite where it would be; a lane
 with an infinity is NaN, as the deviations are that it stands for.
