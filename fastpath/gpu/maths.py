@@ -72,13 +72,18 @@ def tanh(x):
     return (found.to(tl.uint32, bitcast=True) | sign).to(tl.float32, bitcast=True)
 
 
+SMALL = tl.constexpr(2.0**-64)
+
+
 @triton.jit
 def sigmoid(x):
     """1 / (1 + exp(-``x``)) of float32, by a reciprocal and a step of Newton's, without the branch
-    that a quotient has for each point. What is no normal number is 0."""
-    d = 1.0 + libdevice.exp(-x)
+    that a quotient has for each point; both sides are small, so that no number is below a normal
+    one until the last product."""
+    d = tl.fma(libdevice.exp(-x), SMALL, SMALL)
     r = _reciprocal(d)
-    return tl.where(x < -87.3, 0.0, tl.fma(tl.fma(-d, r, 1.0), r, r))
+    found = tl.fma(tl.fma(-d, r, 1.0), r, r) * SMALL
+    return tl.where(d == float("inf"), 0.0, found)
 
 
 LAST = tl.constexpr(88.72283935546875)  # the greatest number whose exp is finite
