@@ -86,6 +86,20 @@ def sigmoid(x):
     return tl.where(d == float("inf"), 0.0, found)
 
 
+@triton.jit
+def over_odd(x, divisor, inverse):
+    """``x`` over an odd whole number, rounded once, by the float32 next to its ``inverse``.
+
+    What the product leaves of ``x`` is a number, whatever ``x`` is, since all are multiples of the
+    least one, and corrects it (Markstein 1990, "Computation of elementary functions on the IBM RISC
+    System/6000 processor"); half of the least number, which rounds either way, is no quotient of an
+    odd divisor. Nothing left keeps a zero's sign, and nan an infinity.
+    """
+    quotient = x * inverse
+    rest = libdevice.fma(-quotient, divisor, x)
+    return tl.where(tl.abs(rest) > 0, libdevice.fma(rest, inverse, quotient), quotient)
+
+
 LAST = tl.constexpr(88.72283935546875)  # the greatest number whose exp is finite
 
 

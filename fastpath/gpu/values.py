@@ -8,6 +8,7 @@ them only has size 1 along the other.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterable
 
 from fastpath.gpu.reach import is_wide
@@ -28,6 +29,8 @@ GATES = {"erf", "tanh"}  # functions that :mod:`fastpath.gpu.maths` computes wit
 PAIR = ("sin", "cos")  # which it computes together
 ALIKE = 16  # neighbours of which it is worth while to know that they have one position
 _NOTHING: frozenset[str] = frozenset()
+
+MOST_ODD = 1 << 22  # of a divisor whose quotient is corrected by a product
 
 
 class Values(Lines):
@@ -248,6 +251,12 @@ class Values(Lines):
             return text
         if e.op == "truediv" and (factor := _exact_factor(e.args[1])) is not None:
             return f"({self.text(e.args[0])} * {self.constant(factor, e.dtype)})"
+        if e.op == "truediv" and (factor := _near_factor(e)) is not None:
+            divisor = self.constant(e.args[1].args[0], e.dtype)
+            factor_text = self.constant(factor, e.dtype)
+            return f"m.over_odd({self.text(e.args[0])}, {divisor}, {factor_text})"
+        if e.op == "where" and _is_read_as_nothing(e):
+            return self.text(e.args[1])
         gate = self._gate(e) or self._one_of_two(e)
         if gate is not None:
             return gate
@@ -426,6 +435,27 @@ def _exact_factor(divisor: Expr) -> float | None:
         return None
     part, power = math.frexp(divisor.args[0])
     return 1 / divisor.args[0] if abs(part) == 0.5 and abs(power) < 100 else None
+
+
+def _near_factor(quotient: Expr) -> float | None:
+    """The number next to the inverse of an odd whole divisor of float32."""
+    divisor = quotient.args[1]
+    if quotient.dtype != "float32" or divisor.op != "const":
+        return None
+    number = divisor.args[0]
+    if not 1 < number < MOST_ODD or number % 2 != 1:
+        return None
+    return float(struct.unpack("f", struct.pack("f", 1 / number))[0])
+
+
+def _is_read_as_nothing(selection: Expr) -> bool:
+    """Whether 0 is selected where an element is not read, as which it is 0 already."""
+    condition, read, other = selection.args
+    if read.op == "cast" and is_float(read.dtype):
+        read = read.args[0]
+    if read.op != "guarded" or read.args[2] != condition or other.op != "const":
+        return False
+    return other.args[0] == 0 and math.copysign(1, other.args[0]) == 1
 
 
 def literal(value: bool | int | float) -> str:

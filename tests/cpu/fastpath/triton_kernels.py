@@ -286,6 +286,14 @@ def special_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[t
         sides = [torch.searchsorted(edges, x, right=right) for right in (False, True)]
         return [*sides, torch.isin(x, edges[:5])]
 
+    tiny = torch.tensor([1e-45, -3e-45, 1e-42, 1.1754944e-38, 1e-38, -0.0, math.inf, math.nan, 1.0])
+    tiny = torch.cat([tiny, torch.tensor([3.4e38, 5.0, 0.1, 1.4e-44, -math.inf, 7e-45, 1.9999999])])
+    for odd in (3, 9, 49, 4095):
+        divided = lambda x, y, odd=odd: [x / odd == y, torch.signbit(x / odd)]  # noqa: E731
+        both = tiny.reshape(2, 8), (tiny / odd).reshape(2, 8)
+        yield f"logistic or over {odd}", divided, [x.to(device) for x in both]
+    windows = lambda x: [F.avg_pool2d(x, 3, 1, 1), F.max_pool2d(x, 3, 2, 1)]  # noqa: E731
+    yield "logistic or windows", windows, [numbers((2, 3, 6, 5), torch.float32).to(device)]
     grid = torch.linspace(-2.3, 2.6, 40).reshape(1, 4, 5, 2)
     grid[0, 2, 2] = 1.0
     if device != "cpu":  # whose eager multiplies what lies outside by a weight that is nan
