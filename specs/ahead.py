@@ -101,6 +101,11 @@ AHEAD: Table[Rule] = Table(
             "Their common base leaves the graph, and the epilogue makes the views of it.",
         ),
         Rule(
+            "view of a view",
+            "A view leads to the view that it was made of: gradients of one by the other, hooks.",
+            "It is made again of that one, output or argument, by the steps between the two.",
+        ),
+        Rule(
             "one of several views",
             "A write to one of the views that unbind, split or chunk make at once is an error.",
             "A result that is one is made again of their base, also where it is the only result.",

@@ -482,10 +482,10 @@ class _Tracer:
             moved = [move.place for move in self.seen.moves]
             known = dict.fromkeys((*self.written, *moved, *members))
             self.links = links(outputs, self.inputs, self.flat, [*known])
-        ways = reached(outputs)
+        between = self._between(found)
+        ways = reached(outputs) if len(between) > 1 else {}
         self.uneven, self.saving = uneven(ways), saving(outputs, ways)
         self.passed = self.first.passed(outputs, ways)
-        between = self._between(found)
         self.inner = readers(ways, outputs, between)
         by_place = {self.primals[n]: primals[n] for n in wanted}
         self.partly = partly(ways, by_place, len(outputs))
@@ -580,6 +580,11 @@ class _Tracer:
             view = output.view if isinstance(output, Value | ViewOf) else None
             if view is not None and view.requires_grad:
                 tensors[VIEW, n] = self.flat[n]
+        for place, (at, _, _, hidden) in self.members.items():
+            base, t = self.bases[at], self.inputs[place]
+            whole = place == base.first and not base.through  # it is the base
+            if base.tracked and not hidden and not whole and t.requires_grad:
+                tensors[INPUT, place] = t
         written = zip(self.written, range(slots, len(found)))
         return tensors | {(INPUT, place): found[n] for place, n in written if n in self.tangents}
 

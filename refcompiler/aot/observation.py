@@ -6,7 +6,7 @@ Aliasing of outputs with inputs and with each other, identity, changed inputs, g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
+from refcompiler.aot.chains import GIVEN, OUTPUT, Over, Views
 from refcompiler.aot.inputs import Runner, Unsupported, has_bits, is_outdated
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
@@ -47,6 +48,7 @@ class View:
     base, detached. ``before``: it was made without gradients and is older than the last write to
     its base, of which autograd refuses to tell what it is. ``apart``: it is of the base's ``data``,
     writes to which are not writes to the base, and was written to so many times (else -1).
+    ``over``: another view of that base, of which it is made again in the base's stead.
     """
 
     layout: Layout
@@ -60,6 +62,7 @@ class View:
     whole: bool = False
     before: bool = False
     apart: int = -1
+    over: Over | None = None
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -426,11 +429,28 @@ class _Observer:
             for n, output in zip(places, self._group(places), strict=True):
                 found[n] = output
         seen.outputs = found  # type: ignore[assignment]
+        self._chain()
         for n, t in enumerate(self.inputs):
             if isinstance(t, torch.Tensor):
                 self._input(n)
         self._numbers()
         return seen
+
+    def _chain(self) -> None:
+        """Have views made again of those views that they were made of."""
+        known: dict[Over, torch.Tensor] = {}
+        for n, t in enumerate(self.inputs):
+            if isinstance(t, torch.Tensor) and t._is_view() and not self._has_moved(n):
+                known[GIVEN, n] = t
+        made = {n: view for n, output in enumerate(self.seen.outputs) if (view := _tracked(output))}
+        known |= {(OUTPUT, n): self.flat[n] for n in made}
+        views = Views(known)
+        for n, view in made.items():
+            found = views.over(self.flat[n])
+            if found is not None:
+                over, make, numbers = found
+                chained = replace(view, replay=make, numbers=numbers, over=over)
+                self.seen.outputs[n] = replace(self.seen.outputs[n], view=chained)  # type: ignore
 
     def _numbers(self) -> None:
         """What the epilogue needs to know, and no input tells."""
@@ -587,6 +607,15 @@ class _Observer:
             times = t._version - before.version
             write = Write(n, tracked, t.requires_grad, other, moved, counted=counted, times=times)
             self.seen.writes.append(write)
+
+
+def _tracked(output: Output) -> View | None:
+    """The view that an output is, if autograd is to see how it is made."""
+    if not isinstance(output, ViewOf | Value) or output.view is None:
+        return None
+    view, moved = output.view, isinstance(output, ViewOf) and output.moved
+    known = view.replay is not None or view.seen
+    return view if known and view.requires_grad and not view.before and not moved else None
 
 
 def _check_flag(t: torch.Tensor, before: _State) -> None:

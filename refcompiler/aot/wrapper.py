@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot import gates as gates_
 from refcompiler.aot.bases import DATA, Base
+from refcompiler.aot.chains import GIVEN, Over
 from refcompiler.aot.function import Program, apply, set_versions
 from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, newest
 from refcompiler.aot.inputs import resolved
@@ -85,6 +86,9 @@ class Wrapper:
             self.values.append(f"p{n}")
             self.names[f"p{n}"] = t
         self.sources = {f"b{n}": base.source(self.values) for n, base in enumerate(bases)}
+        first = len(self.values)
+        #: The places of bases, by those of inputs that are written to with them.
+        self.owners = {n: first + at for at, base in enumerate(bases) for n, *_ in base.members}
         #: Which share memory and version with what is written to in their stead.
         self.members = {
             n for base in bases if base.tracked for n, *_, how in base.members if how != DATA
@@ -314,6 +318,7 @@ class Wrapper:
             for write in self.seen.writes:
                 if write.place == place:
                     self._write(write)
+            self._count()  # behind it, a view of what was written to has another function
             if key[0] == VIEW:
                 self._output(key[1], self.seen.outputs[key[1]], (), self.grad_mode)
         if not level.apart or not self.partly:
@@ -341,7 +346,7 @@ class Wrapper:
         output = self.seen.outputs[n] if kind == VIEW else None
         if isinstance(output, Value):
             return output.slot, None
-        place = output.place if isinstance(output, ViewOf) else n
+        place = output.place if isinstance(output, ViewOf) else self.owners.get(n, n)
         written = place in self.written
         return len(self.seen.slots) + self.written.index(place) if written else None, place
 
@@ -384,10 +389,14 @@ class Wrapper:
         if write.counted and left > 0 and write.place not in self.members:
             self.more += [target] * left
 
-    def _return(self, grad_mode: bool) -> None:
+    def _count(self) -> None:
         if self.more:
             self.names["counted"] = counted
             self.lines.append(f"counted(({', '.join(self.more)}, ))")
+            self.more.clear()
+
+    def _return(self, grad_mode: bool) -> None:
+        self._count()
         names: list[str] = []
         late: list[Output] = []  # views of what has its memory by then
         for n, output in enumerate(self.seen.outputs):
@@ -443,8 +452,16 @@ class Wrapper:
             case ViewOf(place, view):
                 base = self.values[place]
         assert view is not None
+        if view.over is not None:
+            base = self._over(view.over, names, grad_mode)
         self._view(f"o{n}", base, view, grad_mode)
         return f"o{n}"
+
+    def _over(self, over: Over, names: Sequence[str], grad_mode: bool) -> str:
+        kind, n = over
+        if kind == GIVEN:
+            return self.values[n]
+        return self._output(n, self.seen.outputs[n], names, grad_mode)
 
     def _view(self, name: str, base: str, view: View, grad_mode: bool) -> None:
         managers = []
