@@ -156,8 +156,13 @@ class Wrapper:
         self.names["forward_ad"] = forward_ad
         self.names["transformed"] = torch._C._are_functorch_transforms_active
         self.names["uncompiled"] = uncompiled
+        test = "forward_ad._current_level >= 0 or transformed()"
+        self._as_it_is(test, "a call in forward-mode AD or a transformation of torch.func")
+
+    def _as_it_is(self, test: str, why: str) -> None:
         self.lines += [
-            "if forward_ad._current_level >= 0 or transformed():",
+            f"if {test}:",
+            f"    uncompiled.why = {why!r}",
             f"    return uncompiled({', '.join(self.parameters)})",
         ]
 
@@ -188,10 +193,8 @@ class Wrapper:
                     # Of a leaf, eager refuses a write that changes nothing, too.
                     tests += [f"{name}.is_leaf", f"{name}._is_view() and {name}._base.is_leaf"]
         if tests:
-            self.lines += [
-                f"if {' or '.join(tests)}:",
-                f"    return uncompiled({', '.join(self.parameters)})",
-            ]
+            why = "a hook is on an input that is written to, or that is a leaf"
+            self._as_it_is(" or ".join(tests), why)
 
     def _elsewhere(
         self, test: str, check: Callable[..., bool], name: str, other: Callable[..., Any]
