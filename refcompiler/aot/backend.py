@@ -559,6 +559,7 @@ def _training(
         ],
         numbered=tuple(versions),
         versions=tuple(versions.values()),
+        turns=joint.turns,
     )
 
 

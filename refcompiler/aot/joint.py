@@ -31,7 +31,7 @@ from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
-from refcompiler.aot.order import Arrivals
+from refcompiler.aot.order import Arrivals, turns
 from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, saving
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
@@ -80,6 +80,7 @@ class Joint:
     passed: dict[int, int] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
     depends: Depends | None = None  # of a trace that asks for it: of the last derivatives
+    turns: dict[int, int] = field(default_factory=dict)  # of the slots with a tangent
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -267,6 +268,7 @@ def trace(
         tracer.passed,
         tracer.links,
         tracer.depends,
+        tracer.turns,
     )
 
 
@@ -326,6 +328,7 @@ class _Tracer:
         self.reads: Sequence[int] | None = None
         self.several: list[int] = []  # of those that were found
         self.order: list[int] = []
+        self.turns: dict[int, int] = {}
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
         self.cotangents = list(range(len(self.tangents)))  # of all that are given, those that count
         self.tracked = {
@@ -417,6 +420,7 @@ class _Tracer:
         for slot in self.seen.slots:
             t = flat[slot.output]
             found.append(t._base if slot.is_base else t)
+        self.turns = turns({n: found[n] for n in self.tangents if self.training})
         writes = {w.place: w for w in self.seen.writes}
         for place, t in enumerate(inputs):
             if not _is_tensor(t) or not self._returns(place):

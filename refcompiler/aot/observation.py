@@ -446,11 +446,11 @@ class _Observer:
         known |= {(OUTPUT, n): self.flat[n] for n in made}
         views = Views(known)
         for n, view in made.items():
-            found = views.over(self.flat[n])
-            if found is not None:
+            found, output = views.over(self.flat[n]), self.seen.outputs[n]
+            if found is not None and isinstance(output, ViewOf | Value):
                 over, make, numbers = found
                 chained = replace(view, replay=make, numbers=numbers, over=over)
-                self.seen.outputs[n] = replace(self.seen.outputs[n], view=chained)  # type: ignore
+                self.seen.outputs[n] = replace(output, view=chained)
 
     def _numbers(self) -> None:
         """What the epilogue needs to know, and no input tells."""

@@ -14,6 +14,7 @@ gradient comes later (from functions that another thread or device made) has a r
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,8 @@ _TASKS = 8  # backwards within backwards of one call; what an error has left goe
 class Ways:
     """``base``: numbers of the inputs that all results lead to, or none notices; ``tensors``: those
     of them that are no numbers. ``groups``: of the others, those that the same results lead to.
-    ``ends``: of the results, those that lead to the same groups, and which."""
+    ``ends``: of the results, those that lead to the same groups, and which; in eager the backward
+    comes to the last of them first, and to all of one next to each other."""
 
     base: tuple[int, ...]
     tensors: tuple[int, ...]
@@ -45,16 +47,19 @@ class Ways:
         by_mask: dict[int, list[int]] = {}
         for n in active:
             by_mask.setdefault(program.partly[n], []).append(n)
-        ends: dict[tuple[int, ...], list[int]] = {}
-        for bit, place in enumerate(program.differentiable):
-            groups = tuple([n for n, mask in enumerate(by_mask) if mask >> bit & 1])
-            ends.setdefault(groups, []).append(place)
+        ends = {
+            place: tuple([n for n, mask in enumerate(by_mask) if mask >> bit & 1])
+            for bit, place in enumerate(program.differentiable)
+        }
+        # Autograd runs what was made last first.
+        places = sorted(ends, key=lambda n: program.turns.get(n, 0), reverse=True)
+        parts = [(tuple(part), groups) for groups, part in itertools.groupby(places, ends.get)]
         base = tuple([n for n in range(len(inputs)) if n not in active])
         return cls(
             base,
             tuple([n for n in base if isinstance(inputs[n], torch.Tensor)]),
             tuple([tuple(sorted(group)) for group in by_mask.values()]),
-            tuple([(tuple(places), groups) for groups, places in ends.items()]),
+            tuple(parts),  # type: ignore[arg-type]
         )
 
 

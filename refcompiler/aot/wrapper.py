@@ -145,7 +145,7 @@ class Wrapper:
             self.lines.append(f"own = call_of({self.results[run.differentiable[0]]}.grad_fn)")
         gates = run.gates if isinstance(run, Program) else None
         if gates is not None:
-            self._gates(gates.levels)
+            self._gates(gates.levels, run.turns)
         for write in self.seen.writes:
             self._write(write)
         self._return(grad_mode)
@@ -294,15 +294,23 @@ class Wrapper:
             return [line]
         return [f"with {', '.join(managers)}:", f"    {line}"]
 
-    def _gates(self, levels: Sequence[Level]) -> None:
-        """Results whose ways to the inputs lead past others: behind those, when they are there."""
+    def _gates(self, levels: Sequence[Level], turns: Mapping[int, int]) -> None:
+        """Results whose ways to the inputs lead past others: behind those, when they are there.
+
+        Autograd runs what was made last first: that of the result to which it comes first in eager.
+        """
         self.names.update(gate=gate, newest=newest, ref=weakref.ref, gates=gates_)
         node = f"{self.results[levels[0].results[0]]}.grad_fn"
         apart = f" if run is apply else {node}.call" if self.partly else ""
         self.lines.append(f"node = {node}{apart}")
         parts = {index for level in levels for index in level.apart}
         self.gated.update(parts)
-        for index in range(len(levels) - len(parts)):
+        whole = [
+            (min([turns.get(n, 0) for n in level.results]), index)
+            for index, level in enumerate(levels)
+            if index not in parts
+        ]
+        for _, index in sorted(whole, key=lambda each: -each[0]):
             self._gate(index, levels)
         keys = dict.fromkeys(key for level in levels for key in level.others)
         watched = "".join([f"ref({self._named(key)}), " for key in keys])
