@@ -143,9 +143,8 @@ class Wrapper:
         if isinstance(run, Program) and self.kept:
             self.names["call_of"] = call_of
             self.lines.append(f"own = call_of({self.results[run.differentiable[0]]}.grad_fn)")
-        gates = run.gates if isinstance(run, Program) else None
-        if gates is not None:
-            self._gates(gates.levels, run.turns)
+        if isinstance(run, Program) and run.gates is not None:
+            self._gates(run.gates.levels, run.turns)
         for write in self.seen.writes:
             self._write(write)
         self._return(grad_mode)
