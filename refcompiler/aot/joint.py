@@ -30,7 +30,7 @@ from refcompiler.aot.inputs import Runner, Unsupported, has_bits, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
-from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
+from refcompiler.aot.observation import Observation, Value, ViewOf, expanded, shares_elements
 from refcompiler.aot.order import Arrivals, turns
 from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, saving
 from refcompiler.aot.recording import record
@@ -393,7 +393,8 @@ class _Tracer:
 
     def _copied(self, leaf: Any) -> Any:
         """What is written to in the place of ``leaf``, since eager's is no leaf."""
-        if not self.keeps_gaps or same(torch.empty_like(leaf).stride(), leaf.stride()):
+        usual = same(torch.empty_like(leaf).stride(), leaf.stride())
+        if not self.keeps_gaps or usual or shares_elements(plain(leaf)):
             return leaf.clone()
         how = {"dtype": leaf.dtype, "device": leaf.device}
         return torch.empty_strided(leaf.shape, leaf.stride(), **how).copy_(leaf)

@@ -332,7 +332,7 @@ class _Watching(Runner):
                 raise Unsupported("a tensor that is written to overlaps itself")
         else:
             result = super().run_node(n)
-        if any(t._version != version for t, version in shared):
+        if any(t._version != version for t, version in shared) and not _moves_nothing(name):
             raise Unsupported("a tensor that is written to overlaps itself")
         if shared:
             for t in result if isinstance(result, (list, tuple)) else [result]:
@@ -345,7 +345,7 @@ class _Watching(Runner):
     def _overlaps(self, t: Any) -> bool:
         """Whether what is written to ``t`` is written to other elements of a view that it is of:
         what follows of that for the view's base is a sum of differences, which rounds."""
-        if id(t) in self.below or _shares_elements(t):
+        if id(t) in self.below or shares_elements(t):
             return True
         return bool(self.spread) and isinstance(t, torch.Tensor) and memory(t) in self.spread
 
@@ -374,6 +374,13 @@ class _Watching(Runner):
         return t
 
 
+def _moves_nothing(name: Any) -> bool:
+    """Whether the operator changes sizes and strides in place, and no element."""
+    packet = getattr(torch.ops.aten, name, None) if isinstance(name, str) else None
+    overloads = [getattr(packet, each) for each in packet.overloads()] if packet else []
+    return bool(overloads) and all(torch.Tag.inplace_view in each.tags for each in overloads)
+
+
 def expanded(t: torch.Tensor) -> tuple[int, ...]:
     """The dimensions of ``t`` that its memory does not have."""
     if t.layout is not torch.strided:
@@ -381,7 +388,7 @@ def expanded(t: torch.Tensor) -> tuple[int, ...]:
     return tuple([d for d, (n, s) in enumerate(zip(t.shape, t.stride())) if s == 0 and n != 1])
 
 
-def _shares_elements(t: Any) -> bool:
+def shares_elements(t: Any) -> bool:
     """Whether two elements of ``t`` are one place of memory, as far as sizes are known."""
     if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
         return False
