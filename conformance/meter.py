@@ -58,16 +58,21 @@ class Meter:
                 f"backend {self.__name__!r} returned {type(compiled).__name__}, not a callable"
             )
         self._read_report(getattr(compiled, "report", None))
+        self.fallback = self.fallback or getattr(compiled, "fallback", None)
 
         @functools.wraps(compiled, updated=())
         def counted(*args: Any) -> Any:
             self.calls += 1
             self.running += 1
+            before = self.eager_calls
             try:
                 with _Seen(self.aten) if self.watched else contextlib.nullcontext():
                     return compiled(*args)
             finally:
                 self.running -= 1
+                if self.eager_calls > before:
+                    why = getattr(getattr(compiled, "uncompiled", None), "why", None)
+                    self.fallback = self.fallback or why or None
 
         return counted
 
@@ -86,7 +91,11 @@ class Meter:
         return now
 
     def _read_report(self, report: Any) -> None:
-        """What the backend says of itself: ``kernels``, ``aten_calls`` and ``fallback``."""
+        """What the backend says of itself: ``kernels``, ``aten_calls`` and ``fallback``.
+
+        The last may be an attribute of the callable too; why single calls run the graph as it is,
+        this project's own say as ``callable.uncompiled.why``.
+        """
         if report is None:
             return
         self.kernels = (self.kernels or 0) + int(getattr(report, "kernels", 0))

@@ -101,6 +101,11 @@ AHEAD: Table[Rule] = Table(
             "Their common base leaves the graph, and the epilogue makes the views of it.",
         ),
         Rule(
+            "view of a view",
+            "A view leads to the view that it was made of: gradients of one by the other, hooks.",
+            "It is made again of that one, output or argument, by the steps between the two.",
+        ),
+        Rule(
             "one of several views",
             "A write to one of the views that unbind, split or chunk make at once is an error.",
             "A result that is one is made again of their base, also where it is the only result.",
@@ -300,12 +305,12 @@ AHEAD: Table[Rule] = Table(
         ),
         Rule(
             "order of hooks",
-            "Gradients come to leaves one by one, to those first that were read last.",
+            "Gradients come to results and leaves one by one: to what was made or read last first.",
             "The graph takes its inputs in an order of which autograd's engine makes eager's, "
             "where nothing else waits for it, and no other graph reads the same leaf. Where not "
             "all results lead to a leaf that has a hook, it comes before those that all lead to. "
-            "Hooks on several results of one graph are called in the order in which they were "
-            "registered.",
+            "Hooks on results are given to autograd anew, in eager's order, when one comes that is "
+            "to be called before others; all are called before those on the graph's leaves.",
         ),
         Rule(
             "hook on one of several results",

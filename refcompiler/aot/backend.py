@@ -208,11 +208,13 @@ def _uncompiled(gm: GraphModule, reason: str) -> Callable[..., Any]:
 
 
 class Uncompiled:
-    """The graph as it is, for calls whose inputs are not what was compiled for: ``calls`` came."""
+    """The graph as it is, for calls whose inputs are not what was compiled for: ``calls`` came, the
+    last of them because of ``why``."""
 
     def __init__(self, gm: GraphModule):
         self.gm = gm
         self.calls = 0
+        self.why = ""
 
     def __call__(self, *inputs: Any) -> Any:
         self.calls += 1
@@ -557,6 +559,7 @@ def _training(
         ],
         numbered=tuple(versions),
         versions=tuple(versions.values()),
+        turns=joint.turns,
     )
 
 

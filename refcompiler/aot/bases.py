@@ -176,7 +176,7 @@ class Overlapping:
 
     def __init__(
         self,
-        uncompiled: Callable[..., Any],
+        uncompiled: Any,
         lifted: Sequence[torch.Tensor],
         written: Sequence[int],
         saves: bool,
@@ -187,6 +187,7 @@ class Overlapping:
         self.saves, self.tracked = saves, frozenset(tracked)
         self.compile = compile
         self.programs: dict[tuple[Base, ...], Callable[..., Any]] = {}
+        self.refused: dict[tuple[Base, ...], str] = {}  # why some of them are the graph as it is
 
     def __call__(self, *inputs: Any) -> Any:
         return self.program(inputs)(*inputs)
@@ -194,21 +195,26 @@ class Overlapping:
     def program(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
             bases = bases_of([*inputs, *self.lifted], self.written, self.saves, self.tracked)
-        except Unsupported:
-            return self.uncompiled
+        except Unsupported as error:
+            return self._as_it_is(str(error))
         passed = [n for base in bases for n in self._passed(base) if n < len(inputs)]
         if any(inputs[n]._backward_hooks for n in passed):
-            return self.uncompiled
+            return self._as_it_is("a hook is on an input that overlaps one that is written to")
         found = self.programs.get(bases)
         if found is None:
             if len(self.programs) >= LIMIT:
-                return self.uncompiled
+                return self._as_it_is(f"inputs overlap in more than {LIMIT} ways")
             try:
                 found = self.compile(inputs, bases)
-            except Unsupported:
+            except Unsupported as error:
+                self.refused[bases] = str(error)
                 found = self.uncompiled
             self.programs[bases] = found
-        return found
+        return self._as_it_is(self.refused.get(bases, "")) if found is self.uncompiled else found
+
+    def _as_it_is(self, why: str) -> Callable[..., Any]:
+        self.uncompiled.why = why
+        return self.uncompiled
 
     def _passed(self, base: Base) -> list[int]:
         """The members that autograd sees, and whose hooks would not be called: gradients go to the

@@ -33,7 +33,8 @@ class _Through(Runner):
     """Runs a graph with others' tensors in the places of some results, which it notes.
 
     ``instead``: by the node behind which nothing writes to a result any more, the nodes that have
-    it by then, by place, and what takes its place from then on.
+    it by then, by place, and what takes its place from then on. ``bases``: by node, which of its
+    results is or has the base of the result at a place, which is noted too.
     """
 
     def __init__(
@@ -41,13 +42,17 @@ class _Through(Runner):
         gm: Any,
         replaced: dict[int, torch.Tensor],
         instead: Mapping[Node, Mapping[int, tuple[Node, torch.Tensor]]],
+        bases: Mapping[Node, Mapping[int, int]],
     ):
         super().__init__(gm, replaced)
-        self.instead = instead
+        self.instead, self.bases = instead, bases
         self.computed: dict[int, torch.Tensor] = {}
+        self.based: dict[int, torch.Tensor] = {}
 
     def run_node(self, n: Node) -> Any:
         found = super().run_node(n)
+        for place, at in self.bases.get(n, {}).items():
+            self.based[place] = _root(pytree.tree_leaves(found)[at])
         for place, (holder, other) in self.instead.get(n, {}).items():
             own = found if holder is n else self.env[holder]
             self.computed[place] = own
@@ -68,6 +73,8 @@ class _Watching(Runner):
         self.reads: dict[int, list[tuple[int, int]]] = {}  # by memory: when, and of what
         self.versions: dict[int, int] = {}  # by memory
         self.writes: dict[int, int] = {}  # by memory, when the last was
+        #: Which node's result, by number, is the first that is a base, or a view of it.
+        self.bases: dict[int, tuple[torch.Tensor, Node, int]] = {}
 
     def run_node(self, n: Node) -> Any:
         now = len(self.nodes)
@@ -82,7 +89,15 @@ class _Watching(Runner):
                 self.versions[memory], self.writes[memory] = t._version, now
         if _is_tensor(found):
             self.made.setdefault(id(found), (found, []))[1].append(now)
+        for at, t in enumerate(pytree.tree_leaves(found)):
+            if _is_tensor(t):
+                self.bases.setdefault(id(_root(t)), (_root(t), n, at))
         return found
+
+    def begins(self, base: torch.Tensor) -> tuple[Node, int]:
+        """The first node to give ``base`` or a view of it, and which of its results that is."""
+        _, node, at = self.bases[id(base)]
+        return node, at
 
     def final(self, node: Node) -> tuple[Node, Node]:
         """The node behind which nothing writes to what ``node`` gives, and one that gives it there.
@@ -129,16 +144,20 @@ class Between:
         if len({flat[place] for place in named}) < len(named):
             raise Written
         instead: dict[Node, dict[int, tuple[Node, torch.Tensor]]] = {}
+        bases: dict[Node, dict[int, int]] = {}
         with torch.enable_grad():
-            watched, _ = again.run(self.inputs, state, _Watching)
+            watched, results = again.run(self.inputs, state, _Watching)
             for place, t in self.named.items():
                 last, holder = watched.final(flat[place])
                 instead.setdefault(last, {})[place] = holder, t
-            through = functools.partial(_Through, instead=instead)
+            for place in [place for place, is_base in again.outputs if is_base]:
+                node, at = watched.begins(results[place]._base)
+                bases.setdefault(node, {})[place] = at
+            through = functools.partial(_Through, instead=instead, bases=bases)
             run, results = again.run(self.inputs, state, through)
-        ends = [run.computed.get(place, results[place]) for place, _ in again.outputs]
-        bases = [t._base if is_base else t for t, (_, is_base) in zip(ends, again.outputs)]
-        self.ends = dict(zip(tangents, bases, strict=True))
+        own = dict(enumerate(results)) | run.computed | run.based
+        ends = [own[place] for place, _ in again.outputs]
+        self.ends = dict(zip(tangents, ends, strict=True))
         self.hooks = hooks
         self.own = run.computed  # what the caller's tensors are in the place of
         self.given = {place: weakref.ref(t) for place, t in named.items()}
@@ -233,6 +252,10 @@ class Written(Exception):
 
 def _memory(t: torch.Tensor) -> int:
     return t.untyped_storage()._cdata
+
+
+def _root(t: torch.Tensor) -> Any:
+    return t._base if t._is_view() else t
 
 
 def _is_tensor(t: Any) -> bool:

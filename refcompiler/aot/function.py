@@ -86,6 +86,8 @@ class Program:
     kept_views: Collection[int] = ()  # and which are views of results
     #: Which of them are kept as an input that the call has written to: :meth:`Links.kept`.
     kept_written: Sequence[tuple[int, int, How]] = ()
+    #: By result, when eager comes to it among those with a tangent, which hooks on them tell.
+    turns: Mapping[int, int] = field(default_factory=dict)
     saves: bool = True  # nothing, where the backward of the same outputs may run again
     saving: int = -1  # the tangents (bits) of which that is not so
     origin: Origin | None = None  # what it was compiled of, if it can be compiled again

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -262,15 +263,41 @@ directly(Gate)
 
 
 class _OfGradients(OrderedDict[int, Callable[..., Any]]):
-    """Hooks on one of several results, none of which is called where that has no gradient."""
+    """Hooks on one of several results, none of which is called where that has no gradient.
+
+    ``called``: the same, as autograd has them. ``turn``: when they are, among those on the others.
+    """
+
+    def __init__(self, turn: int):
+        super().__init__()
+        self.turn = turn
+        self.called: dict[int, Callable[..., Any]] = {}
 
     def __setitem__(self, number: int, hook: Callable[..., Any]) -> None:
-        super().__setitem__(number, lambda g: None if g is None else hook(g))
+        def of_gradient(gradient: Any) -> Any:
+            return None if gradient is None else hook(gradient)
+
+        super().__setitem__(number, of_gradient)
+        self.called[number] = of_gradient
+
+    def __delitem__(self, number: int) -> None:
+        super().__delitem__(number)
+        self.called.pop(number, None)
 
 
 def with_hooks(function: Any) -> None:
-    """Have the nodes of a function of autograd tell those of the compiled one of hooks."""
+    """Have the nodes of a function of autograd tell those of the compiled one of hooks.
+
+    Autograd calls hooks on the results of one function in the order in which it was given them. So
+    those whose turn comes later are given once more, as far as somebody has the results.
+    """
     register = torch.autograd.function.BackwardCFunction._register_hook_dict
+
+    def call_last(node: Any, t: torch.Tensor, hooks: _OfGradients) -> None:
+        hooks.called.clear()
+        t._backward_hooks = hooks.called = dict(hooks)
+        register(node, t)
+        t._backward_hooks = hooks
 
     def kept(node: Any, t: torch.Tensor) -> None:
         if type(node) is Gate._backward_cls:
@@ -279,12 +306,22 @@ def with_hooks(function: Any) -> None:
         else:
             compiled = call_of(node)
             results = getattr(node, "results", range(compiled.program.outputs))
-        if len(results) > 1:
-            t._backward_hooks = _OfGradients()
-        compiled.hooks = {**compiled.hooks, results[t.output_nr]: t._backward_hooks}
-        register(node, t)
+        number = results[t.output_nr]
+        if len(results) == 1:
+            compiled.hooks = {**compiled.hooks, number: t._backward_hooks}
+            register(node, t)
+            return
+        hooks = _OfGradients(compiled.program.turns.get(number, 0))
+        compiled.hooks = {**compiled.hooks, number: hooks}
+        call_last(node, t, hooks)
+        for reference in sorted(node.hooked, key=lambda each: each[0]):
+            turn, other = reference[0], reference[1]()
+            if turn > hooks.turn and other is not None and other.grad_fn is node:
+                call_last(node, other, other._backward_hooks)
+        node.hooked = *node.hooked, (hooks.turn, weakref.ref(t))
 
     function._backward_cls._register_hook_dict = kept
+    function._backward_cls.hooked = ()  # turns of results with hooks, and references to these
 
 
 with_hooks(Gate)

@@ -30,8 +30,8 @@ from refcompiler.aot.inputs import Runner, Unsupported, has_bits, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
-from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
-from refcompiler.aot.order import Arrivals
+from refcompiler.aot.observation import Observation, Value, ViewOf, expanded, shares_elements
+from refcompiler.aot.order import Arrivals, turns
 from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, saving
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
@@ -80,6 +80,7 @@ class Joint:
     passed: dict[int, int] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
     depends: Depends | None = None  # of a trace that asks for it: of the last derivatives
+    turns: dict[int, int] = field(default_factory=dict)  # of the slots with a tangent
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -267,6 +268,7 @@ def trace(
         tracer.passed,
         tracer.links,
         tracer.depends,
+        tracer.turns,
     )
 
 
@@ -326,6 +328,7 @@ class _Tracer:
         self.reads: Sequence[int] | None = None
         self.several: list[int] = []  # of those that were found
         self.order: list[int] = []
+        self.turns: dict[int, int] = {}
         self.tangents = [n for n, slot in enumerate(seen.slots) if slot.requires_grad]
         self.cotangents = list(range(len(self.tangents)))  # of all that are given, those that count
         self.tracked = {
@@ -390,7 +393,8 @@ class _Tracer:
 
     def _copied(self, leaf: Any) -> Any:
         """What is written to in the place of ``leaf``, since eager's is no leaf."""
-        if not self.keeps_gaps or same(torch.empty_like(leaf).stride(), leaf.stride()):
+        usual = same(torch.empty_like(leaf).stride(), leaf.stride())
+        if not self.keeps_gaps or usual or shares_elements(plain(leaf)):
             return leaf.clone()
         how = {"dtype": leaf.dtype, "device": leaf.device}
         return torch.empty_strided(leaf.shape, leaf.stride(), **how).copy_(leaf)
@@ -417,6 +421,7 @@ class _Tracer:
         for slot in self.seen.slots:
             t = flat[slot.output]
             found.append(t._base if slot.is_base else t)
+        self.turns = turns({n: found[n] for n in self.tangents if self.training})
         writes = {w.place: w for w in self.seen.writes}
         for place, t in enumerate(inputs):
             if not _is_tensor(t) or not self._returns(place):
@@ -482,10 +487,10 @@ class _Tracer:
             moved = [move.place for move in self.seen.moves]
             known = dict.fromkeys((*self.written, *moved, *members))
             self.links = links(outputs, self.inputs, self.flat, [*known])
-        ways = reached(outputs)
+        between = self._between(found)
+        ways = reached(outputs) if len(between) > 1 else {}
         self.uneven, self.saving = uneven(ways), saving(outputs, ways)
         self.passed = self.first.passed(outputs, ways)
-        between = self._between(found)
         self.inner = readers(ways, outputs, between)
         by_place = {self.primals[n]: primals[n] for n in wanted}
         self.partly = partly(ways, by_place, len(outputs))
@@ -580,6 +585,11 @@ class _Tracer:
             view = output.view if isinstance(output, Value | ViewOf) else None
             if view is not None and view.requires_grad:
                 tensors[VIEW, n] = self.flat[n]
+        for place, (at, _, _, hidden) in self.members.items():
+            base, t = self.bases[at], self.inputs[place]
+            whole = place == base.first and not base.through  # it is the base
+            if base.tracked and not hidden and not whole and t.requires_grad:
+                tensors[INPUT, place] = t
         written = zip(self.written, range(slots, len(found)))
         return tensors | {(INPUT, place): found[n] for place, n in written if n in self.tangents}
 

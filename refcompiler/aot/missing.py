@@ -68,12 +68,8 @@ def readers(
 
 
 def reached(outputs: Sequence[torch.Tensor]) -> dict[Any, dict[int, int]]:
-    """By function and result, which of ``outputs``, if they are several, lead to it.
-
-    Numbers whose bit ``n`` says that output ``n`` does.
-    """
-    if len(outputs) < 2:
-        return {}
+    """By function and result, which of ``outputs`` lead to it: numbers whose bit ``n`` says that
+    output ``n`` does."""
     found: dict[Any, dict[int, int]] = {}
     for n, t in enumerate(outputs):
         if t.grad_fn is not None:

@@ -6,7 +6,7 @@ Aliasing of outputs with inputs and with each other, identity, changed inputs, g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
+from refcompiler.aot.chains import GIVEN, OUTPUT, Over, Views
 from refcompiler.aot.inputs import Runner, Unsupported, has_bits, is_outdated
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
@@ -47,6 +48,7 @@ class View:
     base, detached. ``before``: it was made without gradients and is older than the last write to
     its base, of which autograd refuses to tell what it is. ``apart``: it is of the base's ``data``,
     writes to which are not writes to the base, and was written to so many times (else -1).
+    ``over``: another view of that base, of which it is made again in the base's stead.
     """
 
     layout: Layout
@@ -60,6 +62,7 @@ class View:
     whole: bool = False
     before: bool = False
     apart: int = -1
+    over: Over | None = None
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -329,7 +332,7 @@ class _Watching(Runner):
                 raise Unsupported("a tensor that is written to overlaps itself")
         else:
             result = super().run_node(n)
-        if any(t._version != version for t, version in shared):
+        if any(t._version != version for t, version in shared) and not _moves_nothing(name):
             raise Unsupported("a tensor that is written to overlaps itself")
         if shared:
             for t in result if isinstance(result, (list, tuple)) else [result]:
@@ -342,7 +345,7 @@ class _Watching(Runner):
     def _overlaps(self, t: Any) -> bool:
         """Whether what is written to ``t`` is written to other elements of a view that it is of:
         what follows of that for the view's base is a sum of differences, which rounds."""
-        if id(t) in self.below or _shares_elements(t):
+        if id(t) in self.below or shares_elements(t):
             return True
         return bool(self.spread) and isinstance(t, torch.Tensor) and memory(t) in self.spread
 
@@ -371,6 +374,13 @@ class _Watching(Runner):
         return t
 
 
+def _moves_nothing(name: Any) -> bool:
+    """Whether the operator changes sizes and strides in place, and no element."""
+    packet = getattr(torch.ops.aten, name, None) if isinstance(name, str) else None
+    overloads = [getattr(packet, each) for each in packet.overloads()] if packet else []
+    return bool(overloads) and all(torch.Tag.inplace_view in each.tags for each in overloads)
+
+
 def expanded(t: torch.Tensor) -> tuple[int, ...]:
     """The dimensions of ``t`` that its memory does not have."""
     if t.layout is not torch.strided:
@@ -378,7 +388,7 @@ def expanded(t: torch.Tensor) -> tuple[int, ...]:
     return tuple([d for d, (n, s) in enumerate(zip(t.shape, t.stride())) if s == 0 and n != 1])
 
 
-def _shares_elements(t: Any) -> bool:
+def shares_elements(t: Any) -> bool:
     """Whether two elements of ``t`` are one place of memory, as far as sizes are known."""
     if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
         return False
@@ -426,11 +436,28 @@ class _Observer:
             for n, output in zip(places, self._group(places), strict=True):
                 found[n] = output
         seen.outputs = found  # type: ignore[assignment]
+        self._chain()
         for n, t in enumerate(self.inputs):
             if isinstance(t, torch.Tensor):
                 self._input(n)
         self._numbers()
         return seen
+
+    def _chain(self) -> None:
+        """Have views made again of those views that they were made of."""
+        known: dict[Over, torch.Tensor] = {}
+        for n, t in enumerate(self.inputs):
+            if isinstance(t, torch.Tensor) and t._is_view() and not self._has_moved(n):
+                known[GIVEN, n] = t
+        made = {n: view for n, output in enumerate(self.seen.outputs) if (view := _tracked(output))}
+        known |= {(OUTPUT, n): self.flat[n] for n in made}
+        views = Views(known)
+        for n, view in made.items():
+            found, output = views.over(self.flat[n]), self.seen.outputs[n]
+            if found is not None and isinstance(output, ViewOf | Value):
+                over, make, numbers = found
+                chained = replace(view, replay=make, numbers=numbers, over=over)
+                self.seen.outputs[n] = replace(output, view=chained)
 
     def _numbers(self) -> None:
         """What the epilogue needs to know, and no input tells."""
@@ -587,6 +614,15 @@ class _Observer:
             times = t._version - before.version
             write = Write(n, tracked, t.requires_grad, other, moved, counted=counted, times=times)
             self.seen.writes.append(write)
+
+
+def _tracked(output: Output) -> View | None:
+    """The view that an output is, if autograd is to see how it is made."""
+    if not isinstance(output, ViewOf | Value) or output.view is None:
+        return None
+    view, moved = output.view, isinstance(output, ViewOf) and output.moved
+    known = view.replay is not None or view.seen
+    return view if known and view.requires_grad and not view.before and not moved else None
 
 
 def _check_flag(t: torch.Tensor, before: _State) -> None:

@@ -1,4 +1,4 @@
-"""The order in which gradients come to leaves, which hooks on these tell.
+"""The order in which gradients come to leaves and results, which hooks on these tell.
 
 Autograd's engine runs first what was made last, but what adds up the gradient of a leaf as soon as
 that is whole. So eager comes to the leaves one by one, as the backward goes. A compiled backward is
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
+from refcompiler.aot.inputs import is_outdated
 from refcompiler.aot.reads import nodes_of
 
 
@@ -53,6 +54,17 @@ class Arrivals:
             taken = popped([n is not None for n in pushed])
             found += [n for place in taken if (n := pushed[place]) is not None]
         return found
+
+
+def turns(results: Mapping[int, torch.Tensor]) -> dict[int, int]:
+    """When the engine comes to each of ``results``, by number: to what was made last first.
+
+    All that others compute of them was made after that.
+    """
+    known = {n: t for n, t in results.items() if not is_outdated(t) and t.grad_fn is not None}
+    ages = {n: t.grad_fn._sequence_nr() for n, t in known.items()}
+    ranks = {age: turn for turn, age in enumerate(sorted({*ages.values()}, reverse=True))}
+    return {n: ranks[age] for n, age in ages.items()}
 
 
 def arranged(order: Sequence[int], leaves: Collection[int], at_end: bool) -> list[int]:

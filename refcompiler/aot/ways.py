@@ -10,10 +10,14 @@ or a hook), a call has a function for each set of results that lead to the same 
 The backward is one still. Autograd runs what was made last first, so all results have theirs by the
 time that it comes to the first of the inputs, which runs the backward for all. A result whose
 gradient comes later (from functions that another thread or device made) has a run of its own.
+
+A backward that is asked for some inputs frees in eager what is on the ways to these. Here it frees
+nothing then, as it goes past what others need.
 """
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,7 +37,8 @@ _TASKS = 8  # backwards within backwards of one call; what an error has left goe
 class Ways:
     """``base``: numbers of the inputs that all results lead to, or none notices; ``tensors``: those
     of them that are no numbers. ``groups``: of the others, those that the same results lead to.
-    ``ends``: of the results, those that lead to the same groups, and which."""
+    ``ends``: of the results, those that lead to the same groups, and which; in eager the backward
+    comes to the last of them first, and to all of one next to each other."""
 
     base: tuple[int, ...]
     tensors: tuple[int, ...]
@@ -45,16 +50,19 @@ class Ways:
         by_mask: dict[int, list[int]] = {}
         for n in active:
             by_mask.setdefault(program.partly[n], []).append(n)
-        ends: dict[tuple[int, ...], list[int]] = {}
-        for bit, place in enumerate(program.differentiable):
-            groups = tuple([n for n, mask in enumerate(by_mask) if mask >> bit & 1])
-            ends.setdefault(groups, []).append(place)
+        ends = {
+            place: tuple([n for n, mask in enumerate(by_mask) if mask >> bit & 1])
+            for bit, place in enumerate(program.differentiable)
+        }
+        # Autograd runs what was made last first.
+        places = sorted(ends, key=lambda n: program.turns.get(n, 0), reverse=True)
+        parts = [(tuple(part), groups) for groups, part in itertools.groupby(places, ends.get)]
         base = tuple([n for n in range(len(inputs)) if n not in active])
         return cls(
             base,
             tuple([n for n in base if isinstance(inputs[n], torch.Tensor)]),
             tuple([tuple(sorted(group)) for group in by_mask.values()]),
-            tuple([(tuple(places), groups) for groups, places in ends.items()]),
+            tuple(parts),  # type: ignore[arg-type]
         )
 
 
@@ -207,9 +215,15 @@ def _run(call: Any, task: _Task) -> None:
         spent = program.asked(given) | (left.spent if left else 0)
         kept = left.tensors if left else kept_by(call)
         late = _Unfreed(kept, spent)
+    known = call.kept, call.left, call.gone
+    whole = _goes_everywhere(call, given)
+    if not whole and call.kept is not None:  # the backward empties what it is given
+        call.kept = [*call.kept]
     found = Compiled.backward(call, given) if BOXED else Compiled.backward(call, *given)
     gradients = found[1:]
-    if late is not None and not keeps_graph():
+    if not whole and not call.hooked_tensors:
+        call.kept, call.left, call.gone = known
+    elif late is not None and not keeps_graph():
         call.left = late
     if task.gradients is None:
         task.gradients = [*gradients]
@@ -219,6 +233,17 @@ def _run(call: Any, task: _Task) -> None:
         if gradient is not None:
             before = task.gradients[n]
             task.gradients[n] = gradient if before is None else before + gradient
+
+
+def _goes_everywhere(call: Any, given: Sequence[Any]) -> bool:
+    """Whether the backward under way goes to all inputs that those results lead to which have a
+    gradient."""
+    plan: Ways = call.plan
+    parts = [part for places, part in plan.ends if any(given[n] is not None for n in places)]
+    groups = {n for part in parts for n in part}
+    *base, _ = call.next_functions  # the last is the probe's
+    ends = [call] if any(node is not None for node, _ in base) else []
+    return all(map(goes_to, (*ends, *_alive([call.groups[n] for n in groups]))))
 
 
 def _edges(call: Any) -> list[Any]:

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot import gates as gates_
 from refcompiler.aot.bases import DATA, Base
+from refcompiler.aot.chains import GIVEN, Over
 from refcompiler.aot.function import Program, apply, set_versions
 from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, newest
 from refcompiler.aot.inputs import resolved
@@ -85,6 +86,9 @@ class Wrapper:
             self.values.append(f"p{n}")
             self.names[f"p{n}"] = t
         self.sources = {f"b{n}": base.source(self.values) for n, base in enumerate(bases)}
+        first = len(self.values)
+        #: The places of bases, by those of inputs that are written to with them.
+        self.owners = {n: first + at for at, base in enumerate(bases) for n, *_ in base.members}
         #: Which share memory and version with what is written to in their stead.
         self.members = {
             n for base in bases if base.tracked for n, *_, how in base.members if how != DATA
@@ -139,9 +143,8 @@ class Wrapper:
         if isinstance(run, Program) and self.kept:
             self.names["call_of"] = call_of
             self.lines.append(f"own = call_of({self.results[run.differentiable[0]]}.grad_fn)")
-        gates = run.gates if isinstance(run, Program) else None
-        if gates is not None:
-            self._gates(gates.levels)
+        if isinstance(run, Program) and run.gates is not None:
+            self._gates(run.gates.levels, run.turns)
         for write in self.seen.writes:
             self._write(write)
         self._return(grad_mode)
@@ -152,8 +155,13 @@ class Wrapper:
         self.names["forward_ad"] = forward_ad
         self.names["transformed"] = torch._C._are_functorch_transforms_active
         self.names["uncompiled"] = uncompiled
+        test = "forward_ad._current_level >= 0 or transformed()"
+        self._as_it_is(test, "a call in forward-mode AD or a transformation of torch.func")
+
+    def _as_it_is(self, test: str, why: str) -> None:
         self.lines += [
-            "if forward_ad._current_level >= 0 or transformed():",
+            f"if {test}:",
+            f"    uncompiled.why = {why!r}",
             f"    return uncompiled({', '.join(self.parameters)})",
         ]
 
@@ -184,10 +192,8 @@ class Wrapper:
                     # Of a leaf, eager refuses a write that changes nothing, too.
                     tests += [f"{name}.is_leaf", f"{name}._is_view() and {name}._base.is_leaf"]
         if tests:
-            self.lines += [
-                f"if {' or '.join(tests)}:",
-                f"    return uncompiled({', '.join(self.parameters)})",
-            ]
+            why = "a hook is on an input that is written to, or that is a leaf"
+            self._as_it_is(" or ".join(tests), why)
 
     def _elsewhere(
         self, test: str, check: Callable[..., bool], name: str, other: Callable[..., Any]
@@ -287,15 +293,23 @@ class Wrapper:
             return [line]
         return [f"with {', '.join(managers)}:", f"    {line}"]
 
-    def _gates(self, levels: Sequence[Level]) -> None:
-        """Results whose ways to the inputs lead past others: behind those, when they are there."""
+    def _gates(self, levels: Sequence[Level], turns: Mapping[int, int]) -> None:
+        """Results whose ways to the inputs lead past others: behind those, when they are there.
+
+        Autograd runs what was made last first: that of the result to which it comes first in eager.
+        """
         self.names.update(gate=gate, newest=newest, ref=weakref.ref, gates=gates_)
         node = f"{self.results[levels[0].results[0]]}.grad_fn"
         apart = f" if run is apply else {node}.call" if self.partly else ""
         self.lines.append(f"node = {node}{apart}")
         parts = {index for level in levels for index in level.apart}
         self.gated.update(parts)
-        for index in range(len(levels) - len(parts)):
+        whole = [
+            (min([turns.get(n, 0) for n in level.results]), index)
+            for index, level in enumerate(levels)
+            if index not in parts
+        ]
+        for _, index in sorted(whole, key=lambda each: -each[0]):
             self._gate(index, levels)
         keys = dict.fromkeys(key for level in levels for key in level.others)
         watched = "".join([f"ref({self._named(key)}), " for key in keys])
@@ -314,6 +328,7 @@ class Wrapper:
             for write in self.seen.writes:
                 if write.place == place:
                     self._write(write)
+            self._count()  # behind it, a view of what was written to has another function
             if key[0] == VIEW:
                 self._output(key[1], self.seen.outputs[key[1]], (), self.grad_mode)
         if not level.apart or not self.partly:
@@ -341,7 +356,7 @@ class Wrapper:
         output = self.seen.outputs[n] if kind == VIEW else None
         if isinstance(output, Value):
             return output.slot, None
-        place = output.place if isinstance(output, ViewOf) else n
+        place = output.place if isinstance(output, ViewOf) else self.owners.get(n, n)
         written = place in self.written
         return len(self.seen.slots) + self.written.index(place) if written else None, place
 
@@ -384,10 +399,14 @@ class Wrapper:
         if write.counted and left > 0 and write.place not in self.members:
             self.more += [target] * left
 
-    def _return(self, grad_mode: bool) -> None:
+    def _count(self) -> None:
         if self.more:
             self.names["counted"] = counted
             self.lines.append(f"counted(({', '.join(self.more)}, ))")
+            self.more.clear()
+
+    def _return(self, grad_mode: bool) -> None:
+        self._count()
         names: list[str] = []
         late: list[Output] = []  # views of what has its memory by then
         for n, output in enumerate(self.seen.outputs):
@@ -443,8 +462,16 @@ class Wrapper:
             case ViewOf(place, view):
                 base = self.values[place]
         assert view is not None
+        if view.over is not None:
+            base = self._over(view.over, names, grad_mode)
         self._view(f"o{n}", base, view, grad_mode)
         return f"o{n}"
+
+    def _over(self, over: Over, names: Sequence[str], grad_mode: bool) -> str:
+        kind, n = over
+        if kind == GIVEN:
+            return self.values[n]
+        return self._output(n, self.seen.outputs[n], names, grad_mode)
 
     def _view(self, name: str, base: str, view: View, grad_mode: bool) -> None:
         managers = []

@@ -669,7 +669,12 @@ def _straight_through(patch: pytest.MonkeyPatch) -> None:
 
 
 def _called_with_none(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(gates, "_OfGradients", OrderedDict)
+    class Hooks(gates._OfGradients):
+        def __setitem__(self, number: int, hook: Any) -> None:
+            OrderedDict.__setitem__(self, number, hook)
+            self.called[number] = hook
+
+    patch.setattr(gates, "_OfGradients", Hooks)
 
 
 def _as_if_without_hooks(patch: pytest.MonkeyPatch) -> None:

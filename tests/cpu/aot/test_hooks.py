@@ -463,3 +463,44 @@ class _Copies(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         return (gradient,) * ctx.count
+
+
+def _results(x: Any, w: Any) -> Any:
+    first, second = x.sin(), w.cos()
+    third = (x * w).exp()
+    return third.sum() * 2, first, second, x.tanh()
+
+
+def _computed(x: Any, w: Any) -> Any:
+    first = x * w
+    second = first.sin()
+    third = first.cos() + x
+    return second.exp(), first, third * second, second, third
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+@pytest.mark.parametrize("program", [_results, _computed])
+def test_hooks_on_results_are_called_in_eagers_order(
+    program: Callable[..., Any], leaves: bool
+) -> None:
+    """Of what was made last first, however they were registered, and some of them no longer."""
+
+    def run(call: Callable[..., Any], order: Sequence[int]) -> list[Any]:
+        x, w = _leaf(0), _leaf(1)
+        results = call(*((x, w) if leaves else (x * 1, w * 1)))
+        told: list[Any] = []
+        for n in order:
+            results[n].register_hook(lambda g, n=n: told.append((n, 2)) or g * 2)
+            results[n].register_hook(lambda g: told.append(0)).remove()
+            results[n].register_hook(lambda g, n=n: told.append((n, g.sum().item())))
+        handle = results[order[0]].register_hook(lambda g: told.append(1))
+        sum([t.sum() for t in results]).backward(retain_graph=True)
+        handle.remove()
+        results[order[1]].sum().backward()
+        assert x.grad is not None and len(told) > 2 * len(results)
+        return [*told, x.grad.tolist()]
+
+    count = len(program(_leaf(0), _leaf(1)))
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for order in (range(count), [2, *range(2), *range(3, count)], range(count)[::-1]):
+        assert run(call, order) == run(program, order)

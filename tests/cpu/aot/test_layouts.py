@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -159,3 +160,37 @@ def test_a_leaf_is_not_written_to_though_nothing_changes(capfd: Any) -> None:
         raised.append(isinstance(seen[0], str))
     assert raised == [False, True, True, False, False]
     assert refcompiler.counters()["uncompiled"] == 0 and not "".join(capfd.readouterr())
+
+
+def _turned(u: torch.Tensor, v: torch.Tensor) -> Any:
+    u.swapaxes_(0, 0)
+    return u + v, u.t()
+
+
+def _longer(u: torch.Tensor, v: torch.Tensor) -> Any:
+    w = u.unsqueeze_(0)
+    w.t_()
+    return w, w * v
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("program", [_turned, _longer])
+def test_sizes_of_what_overlaps_itself_change(program: Callable[..., Any], grad: bool) -> None:
+    """No element is written to, so the graph is compiled."""
+
+    def run(call: Callable[..., Any]) -> list[Any]:
+        torch.manual_seed(0)
+        x = torch.randn(4, requires_grad=grad)
+        u = (x[:1] * 1).expand(4)
+        results = [*call(u, x * 2), u]
+        found = [[t.tolist(), t.stride(), t.requires_grad, t._version] for t in results]
+        if grad:
+            torch.autograd.backward(results, [torch.ones_like(t) for t in results])
+            assert x.grad is not None
+            found.append(x.grad.tolist())
+        return found
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        assert run(call) == run(program)
+    assert refcompiler.counters()["uncompiled"] == 0

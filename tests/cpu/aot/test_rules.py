@@ -21,6 +21,7 @@ from tests.cpu.aot import (
     test_memory,
     test_reads,
     test_symbols,
+    test_view_chains,
     test_writes,
 )
 from tests.cpu.aot.programs import Make, compare
@@ -402,4 +403,5 @@ def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_every_rule_has_a_test() -> None:
     elsewhere = test_higher_order.KEPT.keys() | test_memory.KEPT | test_symbols.KEPT.keys()
     elsewhere |= test_reads.KEPT | test_writes.KEPT | test_loops.KEPT.keys()
+    elsewhere |= test_view_chains.KEPT
     assert CASES.keys() | CHECKS.keys() | elsewhere == set(AHEAD.names())

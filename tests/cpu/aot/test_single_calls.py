@@ -141,3 +141,19 @@ def test_addresses_of_any_number_of_inputs() -> None:
             answers.append(pairs(tensors, written))
             assert check(*tensors) == answers[-1]
     assert 100 < sum(answers) < 500
+
+
+def test_a_call_that_runs_the_graph_as_it_is_says_why() -> None:
+    def program(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        p.mul_(2)
+        return q * 2
+
+    made = aot_autograd(fw_compiler=lambda graph, inputs: graph.forward)
+    known = torch.randn(4, dtype=torch.complex64)
+    call = made(torch.fx.symbolic_trace(program), [known, known.clone()])
+    for n in range(2):
+        wanted = known.conj() * 4
+        assert torch.equal(call(known, known.conj()), wanted)
+        assert call.uncompiled.calls == n + 1 and "conjugate" in call.uncompiled.why
+    torch.func.vmap(call)(known, known.clone())
+    assert call.uncompiled.calls == 3 and "torch.func" in call.uncompiled.why

@@ -263,3 +263,26 @@ def test_hooks_hear_nothing_of_second_derivatives_that_do_not_reach_them() -> No
         told.sort(key=lambda pair: pair[0])
         sides.append([*[t.grad for t in leaves], *itertools.chain(*told)])
     assert _same(*sides) == 3 + 2 * 5
+
+
+def test_a_backward_for_some_inputs_frees_nothing_that_others_need() -> None:
+    def program(u: torch.Tensor, v: torch.Tensor) -> Any:
+        v.add_(1)
+        v.clamp_(max=3)
+        return v * v, u * v, u.exp()
+
+    def run(call: Callable[..., Any]) -> list[Any]:
+        torch.manual_seed(0)
+        x, y = (torch.randn(4).requires_grad_() for _ in range(2))
+        p, q = x * 1, y * 1
+        results = [*call(p, q), q]
+        ones = [torch.ones(4)] * 4
+        torch.autograd.backward(results, ones, retain_graph=True)
+        torch.autograd.backward(results, ones, inputs=[x])
+        results[0].sum().backward()
+        assert x.grad is not None and y.grad is not None
+        return [x.grad, y.grad]
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        assert all(map(torch.equal, run(program), run(call)))

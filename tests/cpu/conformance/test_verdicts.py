@@ -276,3 +276,9 @@ def test_a_worker_that_has_lost_its_device_ends(monkeypatch, capfd):
     worker._end_without_device()
     assert ended == [worker.LOST]
     assert "the device is lost: device-side assert triggered" in capfd.readouterr().out
+
+
+def test_what_ran_as_it_is_says_why():
+    source = "def program(x):\n    return x[1:].as_strided((2,), (1,), 0) * 2\n"
+    found = judge(case(source), find(CompilerName("aot_eager", "refcompiler")))
+    assert found.compiled.eager_calls and "as_strided" in str(found.compiled.fallback)
