@@ -1,15 +1,16 @@
-"""What a reentrant checkpoint demands of a backward, that it goes to all leaves, and does to it.
+"""What checkpoints are called with, and what a reentrant one demands of a backward and does to it.
 
-Its function runs a backward of its own, which autograd cannot have end at certain tensors. So
-``torch.autograd.grad`` and ``backward(inputs=)`` are errors there. A graph says so by an operator
-in its backward, which looks at nothing but whose backward runs.
+A reentrant one demands that it goes to all leaves. Its function runs a backward of its own, which
+autograd cannot have end at certain tensors. So ``torch.autograd.grad`` and ``backward(inputs=)``
+are errors there. A graph says so by an operator in its backward, which looks at nothing but whose
+backward runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +29,24 @@ def _check(gradient: torch.Tensor) -> None:
 
 _LIBRARY.impl("goes_to_all_leaves", _check, "CompositeExplicitAutograd")
 torch.library.register_fake("refcompiler::goes_to_all_leaves", lambda g: None, lib=_LIBRARY)
+
+
+def called(
+    function: Callable[..., Any], tensors: Sequence[Any], saved: Sequence[int]
+) -> tuple[Any, ...]:
+    """A function of the tensors with the numbers ``saved`` alone, and these.
+
+    A checkpoint saves them, so that a write to one before the backward is an error. All others its
+    function reads as they are when it is called again.
+    """
+
+    def call(*given: Any) -> Any:
+        whole = [*tensors]
+        for n, t in zip(saved, given, strict=True):
+            whole[n] = t
+        return function(*whole)
+
+    return call, *[tensors[n] for n in saved]
 
 
 def demand(results: Sequence[Any]) -> None:

@@ -389,9 +389,10 @@ AHEAD: Table[Rule] = Table(
         ),
         Rule(
             "write in a checkpoint",
-            "A recomputed region writes a second time: a batch norm's statistics count twice.",
-            "The graph runs as it is.",
-            "uncompiled",
+            "A recomputed region reads what is no argument of it as that is by then, and writes a "
+            "second time: a batch norm's statistics count twice.",
+            "The call keeps such inputs, without counting writes to them; the backward's graph "
+            "takes them, and gives the new values, which are written behind it.",
         ),
         Rule(
             "branches and loops",
