@@ -63,18 +63,28 @@ def demand(results: Sequence[Any]) -> None:
         function.register_prehook(prehook)
 
 
+def joined(tensors: Sequence[Any]) -> list[Any]:
+    """The inputs of a region, whose gradients are each one sum of what comes back in it.
+
+    A reentrant checkpoint's function adds that up by itself, before what comes from elsewhere.
+    """
+    grows = torch.is_grad_enabled()
+    return [
+        t.view_as(t) if grows and isinstance(t, torch.Tensor) and t.requires_grad else t
+        for t in tensors
+    ]
+
+
 def severed(tensors: Sequence[Any]) -> list[Any]:
-    """The inputs of a region, whose gradients have no graph, whatever the backward asks for.
+    """The same, of gradients that have no graph, whatever the backward asks for.
 
     A reentrant checkpoint's function computes them by a backward of its own, without one.
     """
-    found = []
-    for t in tensors:
-        if isinstance(t, torch.Tensor) and t.requires_grad and torch.is_grad_enabled():
-            t = t.view_as(t)
+    found = joined(tensors)
+    for before, t in zip(tensors, found, strict=True):
+        if t is not before:
             assert t.grad_fn is not None
             t.grad_fn.register_hook(_without_graph)
-        found.append(t)
     return found
 
 

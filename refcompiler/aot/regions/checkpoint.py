@@ -35,7 +35,7 @@ from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.remaining import SELECTIVE
 from refcompiler.dispatching import DispatchMode
-from refcompiler.reentrant import called, demand
+from refcompiler.reentrant import called, demand, joined
 
 _TELLS = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
 
@@ -86,7 +86,7 @@ def _traced(
 
     reentrant = options.get("use_reentrant", False)
     options.update(preserve_rng_state=False, use_reentrant=False)
-    arguments = called(region, tensors, saved)
+    arguments = called(region, joined(tensors) if reentrant else tensors, saved)
     results = tuple(checkpoint(*arguments, context_fn=contexts, **options))
     if reentrant:
         demand(results)

@@ -417,7 +417,15 @@ def _listed(x: Any, w: Any) -> Any:
     return kept(_region(w), x, context_fn=context).cos()
 
 
-@pytest.mark.parametrize("program", [_reentrant, _selective, _listed])
+def _read_by_several(x: Any, w: Any) -> Any:
+    """What comes back to ``e`` is a sum for each region, and then their sum."""
+    e, y = (x @ w).sin(), x
+    for _ in range(3):
+        y = checkpoint(lambda a, e: (a + (e @ w) * (e @ w.t())).sin(), y, e, use_reentrant=True)
+    return y
+
+
+@pytest.mark.parametrize("program", [_reentrant, _selective, _listed, _read_by_several])
 def test_one_backward(program: Callable[..., Any]) -> None:
     backend, (ours, theirs) = once(program)
     assert backend.reasons == [None]
