@@ -16,7 +16,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
+    checkpoint_sequential,
     create_selective_checkpoint_contexts,
+    set_checkpoint_early_stop,
 )
 
 import refcompiler
@@ -173,6 +175,18 @@ def several(x: Any, w: Any) -> Any:
     for _ in range(2):
         x = kept(lambda a: F.dropout((a @ w).relu(), 0.5).sin(), x)
     return x
+
+
+@case(W)
+def in_sequence(x: Any, w: Any) -> Any:
+    steps = [lambda a: F.dropout(a @ w, 0.3), torch.sin, lambda a: F.dropout(a, 0.1), torch.cos]
+    return checkpoint_sequential(steps, 2, x, use_reentrant=False)
+
+
+@case(W)
+def to_its_end(x: Any, w: Any) -> Any:
+    with set_checkpoint_early_stop(False):
+        return kept(lambda a: (a @ w).sin() + torch.rand(8), x, preserve_rng_state=False).cos()
 
 
 @case(W)
