@@ -398,7 +398,8 @@ AHEAD: Table[Rule] = Table(
             "branches and loops",
             "torch.cond runs one of two functions, and torch.while_loop one until a test fails.",
             "They are operators over functional graphs; the gradient of a branch computes the "
-            "branch again, and draws again. In a checkpoint, a branch that draws is uncompiled.",
+            "branch again, and draws again. In a checkpoint, a branch draws the same numbers when "
+            "the region is computed again.",
         ),
         Rule(
             "steps over a dimension",

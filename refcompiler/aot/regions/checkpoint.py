@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,9 +141,27 @@ class _Turns(DispatchMode):
         raise NotImplementedError
 
 
-def in_region() -> bool:
-    """Whether a checkpointed region is being traced."""
-    return any(isinstance(mode, _Turns | _Both) for mode in _get_current_dispatch_mode_stack())
+def pairing(device: torch.device) -> Callable[[Node], None]:
+    """What is told of a node that draws on ``device`` in graphs of its own, which no mode sees.
+
+    To be asked for before the node is made.
+    """
+    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, _Turns)]
+    paired = [mode for mode in reversed(modes) if mode.kept.paired]
+    for mode in paired:
+        if isinstance(mode, _First):
+            torch.ops.refcompiler.rng_state(device)
+            mode.kept.states.append((next(_newest()), device))
+
+    def pair(node: Node) -> None:
+        for mode in modes:
+            if isinstance(mode, _Again):
+                node.meta.setdefault(TURN, mode.turn)
+        for mode in paired:
+            if isinstance(mode, _Again):
+                mode.pair(node)
+
+    return pair
 
 
 class _First(_Turns):
@@ -214,9 +232,13 @@ class _Again(_Turns):
         made = [node for node in _newer(last) if draws(node.target)]
         if len(made) != 1 or self.count >= len(kept.states):
             raise Unsupported(f"a checkpointed region draws random numbers by {func}")
-        made[0].meta[AGAIN] = kept.states[self.count]
-        self.count += 1
+        self.pair(made[0])
         return found
+
+    def pair(self, node: Node) -> None:
+        """Have a node draw what the first run drew in its turn."""
+        node.meta[AGAIN] = self.kept.states[self.count]
+        self.count += 1
 
 
 def _held(found: Any) -> list[torch.Tensor]:

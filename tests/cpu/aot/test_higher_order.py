@@ -238,6 +238,18 @@ def branches_in_a_checkpoint(x: Any, w: Any) -> Any:
 
 
 @case(W)
+def branches_that_draw_in_a_checkpoint(x: Any, w: Any) -> Any:
+    def branch(a: Any) -> Any:
+        yes, no = lambda b: F.dropout(b @ w).sin(), lambda b: b * torch.rand(8)
+        return torch.cond(a.sum() < 9, yes, no, (F.dropout(a, 0.2),)).cos()
+
+    def outer(a: Any) -> Any:
+        return kept(branch, branch(a)).sin() * torch.rand(8)
+
+    return kept(outer, kept(branch, x)).cos() * torch.rand(8)
+
+
+@case(W)
 def branches_that_draw(x: Any, w: Any) -> Any:
     for _ in range(2):
         x = torch.cond(x.sum() < 9, lambda a: F.dropout(a @ w), lambda a: a * torch.rand(8), (x,))
