@@ -394,15 +394,17 @@ AHEAD: Table[Rule] = Table(
         ),
         Rule(
             "write in a checkpoint",
-            "A recomputed region writes a second time: a batch norm's statistics count twice.",
-            "The graph runs as it is.",
-            "uncompiled",
+            "A recomputed region reads what is no argument of it as that is by then, and writes a "
+            "second time: a batch norm's statistics count twice.",
+            "The call keeps such inputs, without counting writes to them; the backward's graph "
+            "takes them, and gives the new values, which are written behind it.",
         ),
         Rule(
             "branches and loops",
             "torch.cond runs one of two functions, and torch.while_loop one until a test fails.",
             "They are operators over functional graphs; the gradient of a branch computes the "
-            "branch again, and draws again. In a checkpoint, a branch that draws is uncompiled.",
+            "branch again, and draws again. In a checkpoint, a branch draws the same numbers when "
+            "the region is computed again.",
         ),
         Rule(
             "steps over a dimension",

@@ -15,6 +15,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._device import DeviceContext
 
+from refcompiler.aot.currents import is_current
 from refcompiler.aot.joint import FORWARD, PHASE, Joint
 from refcompiler.aot.partition.split import Parts, Unsaved, finished
 
@@ -54,8 +55,8 @@ def backward_like(
     for holder in backward.graph.find_nodes(op="placeholder"):
         copy = graph.placeholder(holder.target)
         copy.meta = dict(holder.meta)
-        if str(holder.target).startswith("tangents"):
-            copy.meta = dict(by_name[holder.target].meta)  # which may lie otherwise
+        if str(holder.target).startswith("tangents") or is_current(holder):
+            copy.meta = dict(by_name[holder.target].meta)  # which may lie otherwise, or count less
         if holder.target in by_name:
             made[by_name[holder.target]] = copy
     for node in by_name.values():

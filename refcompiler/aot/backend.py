@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 from refcompiler.aot.again import Then
 from refcompiler.aot.altering import forms
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
+from refcompiler.aot.currents import currents_of, updating
 from refcompiler.aot.depends import Chain
 from refcompiler.aot.draws import drawing, draws_from_state
 from refcompiler.aot.effects import stays
@@ -357,17 +358,19 @@ def _compile(
                 if second is not None:
                     second = tuple([(*map(renumbered, level),) for level in second])
                 how: Any = missing, reads, staged, strides, casts, second, asks
-                how += (compilers.keeps_gaps,)
+                how += compilers.keeps_gaps, known_currents
                 with eager_composites(env is not None), repeating(env, found):
                     made = trace(switched, mode, fakes, *known, *how)
                 return made.taking(numbers) if numbers else made
 
             numbers: list[int] = []
+            known_currents: Sequence[int] | None = None
 
             def renumbered(n: int) -> int:
                 return numbers[n] if n < len(numbers) else n
 
             joint = traced()
+            known_currents = joint.currents
             if joint.order:
                 numbers = _as_eager(joint, leaves, seen.bits)
         except Unsupported:
@@ -430,6 +433,7 @@ def _compile(
         wrapper.loose = joint.without_gradient() | joint.partly.keys()
         passed = {place: mask & ~joint.saving for place, mask in joint.passed.items()}
         wrapper.kept = run.kept_written
+        wrapper.detached = {n for n in joint.own_currents() if _requires_grad(fakes[taken[n]])}
         wrapper.passed = {place: mask for place, mask in passed.items() if mask}
     grows = grad_mode and any(map(_requires_grad, fakes))
     apart: Callable[..., bool] | None = None
@@ -529,7 +533,7 @@ def _training(
             made = compilers.backward(graph, values)
         if decided:
             made = where(decided, values, _flat(made), plainly)
-        return _boxed(made)
+        return updating(_boxed(made), graph, joint.currents)
 
     versions = seen.versions(made)
     forward.meta["outputs"] = joint.outputs  # the rest is kept for the backward
@@ -560,6 +564,7 @@ def _training(
         numbered=tuple(versions),
         versions=tuple(versions.values()),
         turns=joint.turns,
+        currents=currents_of(forward, backward, saved),
     )
 
 
@@ -610,6 +615,7 @@ def _derivable(
         others,
         program.kept_inputs,
         bool(draws),
+        joint.own_currents(),
     )
 
 

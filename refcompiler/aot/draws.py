@@ -143,3 +143,4 @@ def finish(graph: torch.fx.GraphModule) -> None:
         state, device = paired
         node.args = (node.target, device, state, *node.args)
         node.target = draw_again
+        node.meta.pop(INSIDE, None)  # the generator stays as it is

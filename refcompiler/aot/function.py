@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,10 @@ _FREED = (
     "they have already been freed). Saved intermediate values of the graph are freed when you call "
     ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
     "graph a second time or if you need to access saved tensors after calling backward."
+)
+UNKNOWN = (
+    "this backward, of some results alone, cannot be traced, and a checkpointed region writes to "
+    "what is outside of it. Compute it uncompiled (torch.compiler.disable or backend='eager')"
 )
 _ONCE = (
     "Trying to backward an extra time. You are only allowed to backward once on any region "
@@ -107,6 +112,8 @@ class Program:
     reads: Sequence[int] = ()  # which of the inputs are there a second time
     places: Sequence[int] = ()  # inputs that are tensors
     open: Sequence[int] = ()  # inputs with a gradient that are neither saved nor sure to be leaves
+    #: Which of the saved tensors the backward reads as they are by then, and may write to.
+    currents: Sequence[int] = ()
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:
@@ -244,13 +251,17 @@ class Program:
         arguments += [given[place] for place in places]
 
         def call(arguments: list[Any]) -> list[Any]:
-            kept = arguments[:count]
+            kept, rows = arguments[:count], itertools.count()
+            at = [self.numbers + n for n in self.currents]
+            before = {n: kept[n].detach().clone() for n in at}
 
             def one(tangents: list[Any]) -> Any:
                 own: list[Any] = [None] * width
                 for place, tangent in zip(places, tangents):
                     own[place] = tangent
                 taken = [*kept]
+                if next(rows):  # autograd's engine runs once
+                    taken = [before[n].clone() if n in before else t for n, t in enumerate(kept)]
                 missing, known = self.take(node, taken, own, casts)
                 return (known or self.backward_for(missing))(taken)
 
@@ -306,8 +317,10 @@ class Program:
                 names = [n.target for n in graph.graph.find_nodes(op="placeholder")]
                 tangents = names[self.numbers + self.tensors :]
                 graph, simply = without(graph, {str(tangents[n]) for n in missing})
-                if not simply or not is_even(self.uneven, missing):
+                if self.currents or not simply or not is_even(self.uneven, missing):
                     found = self.traced_for(missing, graph)
+                if self.currents and found is None:  # of which nobody knows what is written
+                    raise RuntimeError(UNKNOWN)
             found = self.compiled[missing] = found or self.compile_backward(graph)
             self.has_compiled()
         return found
@@ -392,8 +405,12 @@ class Compiled(torch.autograd.Function):
         else:
             for n in program.passing:
                 kept[n] = kept[n].detach()
+            if program.currents:  # hooks are for what autograd saves
+                ctx.currents = [kept[n] for n in program.currents]
+                for n in program.currents:
+                    kept[n] = None
             ctx.hooked_tensors = True
-            ctx.saved_layouts = [Layout.of(t) for t in kept]
+            ctx.saved_layouts = [t if t is None else Layout.of(t) for t in kept]
             ctx.save_for_backward(*kept)
         if program.numbers:
             ctx.numbers, known = results[end:], None
@@ -504,6 +521,7 @@ def with_state(function: Any) -> None:
     node.hooked_tensors = False  # whether hooks pack what is saved, which may lie otherwise
     node.kept = node.numbers = ()  # what the backward takes; None: it is freed
     node.versions = []  # of the first that are kept, which others may write to
+    node.currents = ()  # where hooks have what is saved: what is not
     node.state = None  # of the generator that the forward draws from
     node.left = None  # behind a backward of some outputs, for the others
     node.once = node.gone = 0  # tangents that may come once, and those of them that have
@@ -541,7 +559,9 @@ def _lay_out(node: Any, arguments: list[Any]) -> None:
     first = len(node.numbers)
     for n, layout in enumerate(node.saved_layouts, first):
         t = arguments[n]  # None if it was written to
-        if t is not None and (t.stride() != layout.stride or has_bits(t)):
+        if t is None or layout is None:
+            continue
+        if t.stride() != layout.stride or has_bits(t):
             arguments[n] = _laid_out(t, layout)
 
 
@@ -586,13 +606,19 @@ def _unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
             if n in needed:
                 raise
             found.append(None)
+    return _with_currents(node, found)
+
+
+def _with_currents(node: Any, found: list[Any]) -> list[Any]:
+    for n, t in zip(node.program.currents, node.currents):
+        found[n] = t
     return found
 
 
 def kept_by(node: Any, saves: bool = True) -> list[Any]:
     """The saved tensors of a call; one that was written to is an error."""
     if node.hooked_tensors:
-        return [*node.saved_tensors] if saves else []
+        return _with_currents(node, [*node.saved_tensors]) if saves else []
     if node.kept is None:
         raise RuntimeError(_FREED)
     _refuse_written(node)

@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
+from refcompiler.aot.currents import Currents, arrange
 from refcompiler.aot.defaults import settled
 from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.draws import finish
@@ -81,6 +82,9 @@ class Joint:
     links: Links = field(default_factory=Links)
     depends: Depends | None = None  # of a trace that asks for it: of the last derivatives
     turns: dict[int, int] = field(default_factory=dict)  # of the slots with a tangent
+    #: Places of inputs that the graph takes once more, the last (:mod:`refcompiler.aot.currents`).
+    #: Behind all gradients it gives a new value for each of them, or None.
+    currents: list[int] = field(default_factory=list)
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -125,7 +129,8 @@ class Joint:
         """Places of inputs that have no gradient, whatever has one."""
         (output,) = self.graph.graph.find_nodes(op="output")
         gradients = output.args[0][self.outputs : self.outputs + len(self.inputs)]
-        return {n for n, gradient in zip(self.inputs, gradients) if gradient is None}
+        pairs = [*zip(self.inputs, gradients)]
+        return {n for n, g in pairs if g is None} - {n for n, g in pairs if g is not None}
 
     def ways(self) -> dict[int, int]:
         """By number of what autograd is given, the tangents (bits) that reach it, if not all do.
@@ -145,6 +150,10 @@ class Joint:
         taken = {place: n for n, place in enumerate(self.inputs)}
         new = enumerate(self.written, first)
         return {n: taken[place] for n, place in new if place in places and place in taken}
+
+    def own_currents(self) -> range:
+        """The numbers of ``currents`` among the inputs."""
+        return range(len(self.inputs) - len(self.currents), len(self.inputs))
 
     def views(self) -> list[int]:
         """Outputs that the graph makes as views of what it does not return."""
@@ -172,6 +181,7 @@ def trace(
     second: Chain | None = None,
     asks: bool = False,
     keeps_gaps: bool = False,
+    currents: Sequence[int] | None = None,
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
@@ -185,12 +195,14 @@ def trace(
     graph are those of gradients, of the inputs with these numbers, or those of such: there is a
     tangent more for each of them, and behind the gradients for the inputs come those for all
     tangents but the last. ``asks``: there are none, but what they would depend on is noted.
-    ``keeps_gaps``: see :class:`FunctionalMode`.
+    ``keeps_gaps``: see :class:`FunctionalMode`. ``currents``: those of the joint graph, of one that
+    was traced before; None: as many as it takes.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
     tracer.missing, tracer.reads, tracer.staged, tracer.casts = missing, reads, staged, casts
     tracer.second, tracer.asks, tracer.keeps_gaps = second, asks, keeps_gaps
+    tracer.mode, tracer.known_currents = mode, currents
     tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
@@ -233,6 +245,9 @@ def trace(
         finally:
             DECOMPOSITIONS.reset(known)
     finish(graph)
+    again = tracer.currents.places if tracer.currents is not None else []
+    arrange(graph, len(primals), again)
+    primals = [*primals, *again]
     holders = graph.graph.find_nodes(op="placeholder")
     counted = {*tracer.cotangents}
     if second is not None:
@@ -269,6 +284,7 @@ def trace(
         tracer.links,
         tracer.depends,
         tracer.turns,
+        again,
     )
 
 
@@ -325,6 +341,9 @@ class _Tracer:
         self.keeps_gaps = False
         self.passed: dict[int, int] = {}
         self.links = Links()
+        self.mode: Any = None
+        self.currents: Currents | None = None
+        self.known_currents: Sequence[int] | None = None
         self.reads: Sequence[int] | None = None
         self.several: list[int] = []  # of those that were found
         self.order: list[int] = []
@@ -366,21 +385,29 @@ class _Tracer:
                 given = len(cotangents) - len(last)
                 cotangents[:given] = [t.requires_grad_() for t in cotangents[:given]]
             inputs = self._inputs(leaves)
-            found = self._forward(inputs)
-            if isinstance(self.env, ShapeEnv) and len(self.env.made) > numbers:
-                self._check_numbers()
-            values = [*map(plain, found), *self.seen.numbers]
-            if not self.training:
-                return values
-            for node in _nodes():
-                node.meta.setdefault(PHASE, FORWARD)
-            tensors = [t for t in inputs if _is_tensor(t)]
-            kept = [plain(t) for t in tensors]
-            gradients = self._backward(found, leaves, cotangents)
-            if any(plain(t) is not before for t, before in zip(tensors, kept, strict=True)):
-                # A recomputed batch norm's statistics, counted twice in eager.
-                raise Unsupported("the backward writes to an input of the forward")
-            return [*values, *[None if g is None else plain(g) for g in gradients]]
+            with self._currents(inputs) as currents:
+                found = self._forward(inputs)
+                if isinstance(self.env, ShapeEnv) and len(self.env.made) > numbers:
+                    self._check_numbers()
+                values = [*map(plain, found), *self.seen.numbers]
+                if not self.training:
+                    return values
+                for node in _nodes():
+                    node.meta.setdefault(PHASE, FORWARD)
+                currents.end(self.flat)
+                gradients, begun = self._backward(found, leaves, cotangents)
+                renewed = currents.renewed()
+            gradients[len(leaves) : len(leaves)] = [None] * len(renewed)
+            found = [None if g is None else plain(g) for g in (*gradients, *begun)]
+            count = len(gradients)
+            return [*values, *found[:count], *renewed, *found[count:]]
+
+    def _currents(self, inputs: Sequence[Any]) -> Currents:
+        unfit = {*self.tracked, *self.bases, *self.members, *self.seen.bits}
+        unfit |= {move.place for move in self.seen.moves}
+        counted = [w.place for w in self.seen.writes if w.counted]
+        self.currents = Currents(inputs, unfit, counted, self.mode, self.known_currents)
+        return self.currents
 
     def _inputs(self, leaves: Sequence[Any]) -> list[Any]:
         """By place: what the graph is given, then the bases."""
@@ -478,7 +505,10 @@ class _Tracer:
         made = torch.empty_strided(layout.size, layout.stride, dtype=t.dtype, device=t.device)
         return made.copy_(t)
 
-    def _backward(self, found: Sequence[Any], primals: Sequence[Any], given: Sequence[Any]) -> Any:
+    def _backward(
+        self, found: Sequence[Any], primals: Sequence[Any], given: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The gradients of all inputs, and what comes back to the stages' beginnings."""
         wanted = [n for n, t in enumerate(primals) if _is_tensor(t) and t.requires_grad]
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
@@ -495,7 +525,7 @@ class _Tracer:
         by_place = {self.primals[n]: primals[n] for n in wanted}
         self.partly = partly(ways, by_place, len(outputs))
         if self.second is not None:
-            return self._second(outputs, there, primals, wanted, given)
+            return self._second(outputs, there, primals, wanted, given), []
         with _casting(dict(self.casts)), torch.no_grad():
             begun = self._stages(between, there, outputs, given) if self.staged else []
             handles = lay_out_gradients(outputs)  # first, as others look at gradients too
@@ -515,11 +545,11 @@ class _Tracer:
         for n, gradient in zip(wanted, gradients, strict=True):
             result[n] = gradient
         if self.reads is None:
-            return [*result, *begun]
+            return result, begun
         first, more, self.several = parts.given(self.reads)
         for n, part in first.items():
             result[n] = part
-        return [*result, *more, *begun]
+        return [*result, *more], begun
 
     def _has_links(self) -> bool:
         """Whether what is saved may be what the call writes to, or count for itself."""

@@ -50,7 +50,7 @@ class Later:
         self.joint, self.program, self.env = joint, program, env
         self.then, self.traced = then, traced
         self.first = signatures(joint)
-        self.gradients = len(joint.inputs) + len(joint.reads)
+        self.gradients = len(joint.inputs) + len(joint.reads) + len(joint.currents)
 
     def traced_for(self, missing: tuple[int, ...], otherwise: GraphModule) -> Backward | None:
         """The backward where autograd's functions of several results have gradients of some.
@@ -108,6 +108,8 @@ class Later:
         It takes what the backward takes, and what comes back to these, derivative for derivative;
         it gives what comes back to the inputs, then to all gradients but the last.
         """
+        if self.joint.currents:
+            raise RuntimeError(f"{TWICE} (a checkpointed region writes to what is outside of it)")
         try:
             with deciding(self.env) as decided:
                 again = self.then.run(lambda: self.traced(missing, second=chain))
@@ -120,6 +122,8 @@ class Later:
 
     def depends_for(self, missing: tuple[int, ...], chain: Chain) -> Depends | None:
         """What those depend on; None if it cannot be told."""
+        if self.joint.currents:
+            return None
         try:
             with deciding(self.env):
                 again = self.then.run(lambda: self.traced(missing, second=chain, asks=True))
@@ -129,6 +133,8 @@ class Later:
 
     def stages(self) -> Stages:
         """The backward in stages."""
+        if self.joint.currents:
+            raise RuntimeError(REFUSED.format(why="writes to what is outside of a checkpoint"))
         try:
             with deciding(self.env) as decided:
                 again = self.then.run(lambda: self.traced(staged=True))

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from refcompiler.aot.currents import is_current
+
 SELECTIVE = "selective"  # in the meta of what is saved or computed again in such a checkpoint
 RELEASED = "released"  # in the meta of what eager runs once, though it reads nothing saved
 _VERSION = operator.attrgetter("_version")
@@ -73,6 +75,8 @@ class Shares:
                 self.reading.add(node)
             if not marked.isdisjoint(node.all_input_nodes):
                 marked.add(node)
+        #: What a region that is computed again may write to, whatever comes.
+        self.always = {n for t, n in self.places.items() if is_current(t)}
         self.masks = {mask for mask, _ in self.steps}
         self.known: dict[int, Kept | None] = {}
 
@@ -98,7 +102,7 @@ class Shares:
                 if n in self.reading and n not in seen:
                     seen.add(n)
                     left.append(n)
-        return {self.places[n] for n in seen if n in self.places}
+        return {self.places[n] for n in seen if n in self.places} | self.always
 
     def after(self, spent: int) -> Kept | None:
         """What is kept when the tangents ``spent`` have come; None where no other may come."""

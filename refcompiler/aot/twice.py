@@ -19,6 +19,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.between import hook
+from refcompiler.aot.currents import restored
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joint import Joint
 from refcompiler.aot.statistics import TWINS
@@ -73,7 +74,9 @@ class Derivable:
         others: Collection[int] = (),
         kept: Mapping[int, int] | None = None,
         draws: bool = False,
+        live: Collection[int] = (),
     ):
+        self.live = live
         self.kept, self.draws = kept or {}, draws
         #: Whether calls keep inputs alive that have a way on, since there is no other way to a
         #: second derivative: the program has gates.
@@ -191,13 +194,14 @@ class Derivable:
 
         ``state``: of the generator, when the call began to draw.
         """
-        written = self.written
-        values = [t.clone() if n in written else t for n, t in enumerate(inputs)]
+        copied, live = self.written.difference(self.live), [inputs[n] for n in self.live]
+        values = [t.clone() if n in copied else t for n, t in enumerate(inputs)]
         by_place = dict(zip(self.places, values, strict=True))
         replaced = {key: by_place[at] for key, at in self.lifted.items() if at in by_place}
         given = [by_place.get(place) for place in range(self.given)]
         made = runner(self.graph, replaced)
-        with torch._C._DisableAutocast(), self.then(), _drawing_from(state):
+        # Behind the others, those of the same place have its: this run's are to be the backward's.
+        with torch._C._DisableAutocast(), self.then(), _drawing_from(state), restored(live):
             flat, _ = pytree.tree_flatten(made.run(*given))
         return made, flat
 

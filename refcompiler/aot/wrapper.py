@@ -72,6 +72,7 @@ class Wrapper:
         self.loose: Collection[int] = ()  # written inputs that no way, or not every, leads to
         self.passed: Mapping[int, int] = {}  # by written input, see :attr:`Joint.passed`
         self.kept: Sequence[tuple[int, int, How]] = ()  # see :meth:`Links.kept`
+        self.detached: Collection[int] = ()  # numbers of what is taken without a way on
         self.gated: set[int] = set()  # which levels of gates have their lines
         self.there: set[int | str] = set()  # which written inputs and views have theirs
         self.new: dict[int, str] = {}  # values of written inputs
@@ -222,7 +223,12 @@ class Wrapper:
     def _run(self, run: Program | Callable[..., Any], grad_mode: bool, autocast: bool) -> None:
         count = len(self.seen.slots) + len(self.written) + len(self.seen.numbers)
         self.results = [f"r{n}" for n in range(count)]
-        arguments = ", ".join([self._taken(n) for n in self.taken])
+        arguments = ", ".join(
+            [
+                self._taken(at) + ".detach()" * (n in self.detached)
+                for n, at in enumerate(self.taken)
+            ]
+        )
         managers = []
         if isinstance(run, Program):
             self.names.update(apply=apply, program=run)

@@ -168,6 +168,8 @@ INTERPRETED_FUNCTIONS = (
     "torch.autograd.graph.disable_saved_tensors_hooks",
     "torch.autograd.graph.saved_tensors_hooks.__init__",
     "torch.autograd.graph.save_on_cpu.__init__",
+    "torch.utils.checkpoint.checkpoint_sequential",
+    "torch.utils.checkpoint.set_checkpoint_early_stop",
     f"{_DDP}.forward",  # what it does before and after the module's own call, it does natively
     f"{_DDP}._run_ddp_forward",
     "torch._dynamo.decorators.ErrorOnGraphBreakDecoratorContextManager",

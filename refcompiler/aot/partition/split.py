@@ -7,7 +7,8 @@ from typing import Any
 
 from torch.fx import Graph, GraphModule, Node
 
-from refcompiler.aot.effects import checks, stays
+from refcompiler.aot.draws import TURN
+from refcompiler.aot.effects import stays
 from refcompiler.aot.joint import FORWARD, PHASE
 from refcompiler.aot.numbers import ARITHMETIC, symbols_of
 from refcompiler.aot.numbers import is_number as number
@@ -32,8 +33,12 @@ class Parts:
         self.outputs, self.gradients = flat[:num_fwd_outputs], flat[num_fwd_outputs:][wanted]
         self.order = {n: i for i, n in enumerate(self.nodes)}
         self.late = self._late()
-        ends = [*nodes_in(self.gradients), *[n for n in self.late if _checks(n)]]
-        self.needed = ancestors(ends) & self.late  # what the backward does
+        done = ancestors(nodes_in(self.gradients)) & self.late
+        effects = [n for n in self.late if stays(n)]
+        if wanted != slice(None):  # a region that is not computed again neither draws nor checks
+            runs = {n.meta.get(TURN) for n in done} | {None}
+            effects = [n for n in effects if n.meta.get(TURN) in runs]
+        self.needed = done | ancestors(effects) & self.late  # what the backward does
 
     def _late(self) -> set[Node]:
         """The backward's nodes: traced there or, in a graph without phases, after a tangent."""
@@ -85,10 +90,6 @@ class Parts:
                     symbols.discard(expr)
                     found[n] = None
         return sorted(found, key=self.order.__getitem__)
-
-
-def _checks(node: Node) -> bool:
-    return node.op == "call_function" and checks(node.target)
 
 
 def nodes_in(values: Iterable[Any]) -> list[Node]:

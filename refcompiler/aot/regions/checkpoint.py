@@ -6,9 +6,10 @@ Draws of the second time start from the generator's state that the first time ke
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,12 +29,13 @@ from torch.utils.checkpoint import (
     checkpoint,
 )
 
+from refcompiler.aot import currents
 from refcompiler.aot.draws import AGAIN, TURN, draws
 from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.remaining import SELECTIVE
 from refcompiler.dispatching import DispatchMode
-from refcompiler.reentrant import demand
+from refcompiler.reentrant import called, demand, joined
 
 _TELLS = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
 
@@ -43,7 +45,7 @@ _SAVED = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 
 def checkpointed(runner: Runner, target: Any, graph: GraphModule, *tensors: torch.Tensor) -> Any:
     """The node that the front end makes of ``torch.utils.checkpoint.checkpoint``."""
-    return _traced(runner, graph, tensors, dict(target.options))
+    return _traced(runner, graph, tensors, dict(target.options), target.saved)
 
 
 def tagged(runner: Runner, target: Any, graph: GraphModule, *tensors: Any, **options: Any) -> Any:
@@ -51,15 +53,21 @@ def tagged(runner: Runner, target: Any, graph: GraphModule, *tensors: Any, **opt
     context_fn = graph.meta.get("_checkpoint_context_fn")
     if context_fn is not None:
         options["context_fn"] = context_fn
-    return _traced(runner, graph, tensors, options)
+    return _traced(runner, graph, tensors, options, currents.argument_places(tensors))
 
 
-def _traced(runner: Runner, graph: GraphModule, tensors: Any, options: dict[str, Any]) -> Any:
-    given = options.pop("context_fn", None)
+def _traced(
+    runner: Runner,
+    graph: GraphModule,
+    tensors: Sequence[Any],
+    options: dict[str, Any],
+    saved: Sequence[int],
+) -> Any:
+    context_fn = options.pop("context_fn", None)
     paired = options.pop("preserve_rng_state", True) and torch.is_grad_enabled()
 
     def contexts() -> tuple[Any, Any]:
-        modes = given() if given is not None else ()
+        modes = context_fn() if context_fn is not None else ()
         policy = None
         if modes and isinstance(modes[0], _CachingTorchDispatchMode):
             policy = modes[0].policy_fn
@@ -69,12 +77,17 @@ def _traced(runner: Runner, graph: GraphModule, tensors: Any, options: dict[str,
             return ours
         return _Both(modes[0], ours[0]), _Both(modes[1], ours[1])
 
+    runs = itertools.count()
+
     def region(*inputs: Any) -> Any:
-        return Runner(graph, {}, runner.regions).run(*inputs)
+        again = currents.again(inputs, saved) if next(runs) else contextlib.nullcontext(inputs)
+        with again as given:
+            return Runner(graph, {}, runner.regions).run(*given)
 
     reentrant = options.get("use_reentrant", False)
     options.update(preserve_rng_state=False, use_reentrant=False)
-    results = tuple(checkpoint(region, *tensors, context_fn=contexts, **options))
+    arguments = called(region, joined(tensors) if reentrant else tensors, saved)
+    results = tuple(checkpoint(*arguments, context_fn=contexts, **options))
     if reentrant:
         demand(results)
     return results
@@ -116,17 +129,39 @@ class _Turns(DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in SAC_IGNORED_OPS:
-            return func(*args, **kwargs)
+            return self.ignore(func, args, kwargs)
         turn = next(self.turns.setdefault(func, itertools.count()))
         return self.operate((func, turn), func, args, kwargs)
+
+    def ignore(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operator that has no turn."""
+        return func(*args, **kwargs)
 
     def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
         raise NotImplementedError
 
 
-def in_region() -> bool:
-    """Whether a checkpointed region is being traced."""
-    return any(isinstance(mode, _Turns | _Both) for mode in _get_current_dispatch_mode_stack())
+def pairing(device: torch.device) -> Callable[[Node], None]:
+    """What is told of a node that draws on ``device`` in graphs of its own, which no mode sees.
+
+    To be asked for before the node is made.
+    """
+    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, _Turns)]
+    paired = [mode for mode in reversed(modes) if mode.kept.paired]
+    for mode in paired:
+        if isinstance(mode, _First):
+            torch.ops.refcompiler.rng_state(device)
+            mode.kept.states.append((next(_newest()), device))
+
+    def pair(node: Node) -> None:
+        for mode in modes:
+            if isinstance(mode, _Again):
+                node.meta.setdefault(TURN, mode.turn)
+        for mode in paired:
+            if isinstance(mode, _Again):
+                mode.pair(node)
+
+    return pair
 
 
 class _First(_Turns):
@@ -161,15 +196,26 @@ class _Again(_Turns):
         self.count = 0
         self.turn = next(_TURNS)
 
+    def ignore(self, func: Any, args: Any, kwargs: Any) -> Any:
+        last = next(_newest())
+        found = func(*args, **kwargs)
+        self._note(last)
+        return found
+
     def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
         last = next(_newest())
         found = self._again(key, func, args, kwargs)
-        made = list(_newer(last))
-        for node in made:
-            node.meta.setdefault(TURN, self.turn)
+        made = self._note(last)
         if self.kept.policy is not None:
             self.kept.mark(made)
         return found
+
+    def _note(self, last: Node) -> list[Node]:
+        """Have the nodes behind ``last`` know in which run they are."""
+        made = list(_newer(last))
+        for node in made:
+            node.meta.setdefault(TURN, self.turn)
+        return made
 
     def _again(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
         kept = self.kept
@@ -186,9 +232,13 @@ class _Again(_Turns):
         made = [node for node in _newer(last) if draws(node.target)]
         if len(made) != 1 or self.count >= len(kept.states):
             raise Unsupported(f"a checkpointed region draws random numbers by {func}")
-        made[0].meta[AGAIN] = kept.states[self.count]
-        self.count += 1
+        self.pair(made[0])
         return found
+
+    def pair(self, node: Node) -> None:
+        """Have a node draw what the first run drew in its turn."""
+        node.meta[AGAIN] = self.kept.states[self.count]
+        self.count += 1
 
 
 def _held(found: Any) -> list[torch.Tensor]:

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from refcompiler.aot.draws import INSIDE, drawing
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported
-from refcompiler.aot.regions.checkpoint import in_region
+from refcompiler.aot.regions.checkpoint import pairing
 from refcompiler.aot.tracing import trace
 
 #: Of the trace that is under way.
@@ -105,8 +105,6 @@ def traced(function: Callable[..., Any], given: Sequence[Any], several: bool = T
         names = [f"arg{n}" for n in range(len(operands))]
         graph = trace(program, operands, names, DECOMPOSITIONS.get())
     graph.meta[INSIDE] = any(map(drawing, graph.graph.nodes))
-    if graph.meta[INSIDE] and in_region():
-        raise Unsupported("a branch in a checkpointed region draws random numbers")
     return graph
 
 
@@ -161,11 +159,14 @@ def emit(target: Any, arguments: Sequence[Any], results: Sequence[torch.Tensor])
             value = plain(value)
         return tracer.unwrap_proxy(value)
 
+    draws = any(isinstance(a, GraphModule) and a.meta.get(INSIDE) for a in arguments)
+    pair = pairing(results[0].device) if draws else None
     leaf = lambda value: isinstance(value, GraphModule)  # noqa: E731
     proxies = pytree.tree_map(argument, tuple(arguments), is_leaf=leaf)
     proxy = tracer.create_proxy("call_function", target, proxies, {})
-    if any(isinstance(a, GraphModule) and a.meta.get(INSIDE) for a in arguments):
+    if pair is not None:
         proxy.node.meta[INSIDE] = True
+        pair(proxy.node)
     with _disable_current_modes():
         track_tensor_tree(tuple(results), proxy, constant=None, tracer=tracer)
     return tuple([FunctionalTensor.to_functional(t) for t in results])

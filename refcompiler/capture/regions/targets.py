@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from refcompiler.capture.door import indices_as_tensors
-from refcompiler.reentrant import demand, severed
+from refcompiler.reentrant import called, demand, severed
 from refcompiler.remade import made, maker
 
 
@@ -117,9 +117,11 @@ def pullback(arguments: Form, cotangent: Form, value: Form, options: dict[str, A
 
 
 @maker
-def checkpointed(options: dict[str, Any]) -> Callable:
+def checkpointed(options: dict[str, Any], saved: Sequence[int]) -> Callable:
     """``torch.utils.checkpoint.checkpoint`` of a graph.
 
+    ``saved``: which of the graph's tensors the function is called with, so that they are saved, and
+    a write to one until the backward is an error. All others a recompute reads as they are then.
     Where torch's own stack traces, it gets its operator for it, which tags what to recompute.
     """
     tagged = torch.ops.higher_order.tag_activation_checkpoint
@@ -134,14 +136,14 @@ def checkpointed(options: dict[str, Any]) -> Callable:
                 graph.meta["_checkpoint_context_fn"] = context
             return tuple(tagged(graph, *tensors, **rest))
         given = severed(tensors) if reentrant else tensors
-        results = tuple(checkpoint(graph, *given, **options))
+        results = tuple(checkpoint(*called(graph, given, saved), **options))
         if reentrant:
             demand(results)
         return results
 
     given = {**options, "use_reentrant": reentrant}
-    run.region, run.options = "checkpoint", given  # type: ignore[attr-defined]
-    return named(made(run, checkpointed, given), "checkpoint")
+    run.region, run.options, run.saved = "checkpoint", given, saved  # type: ignore[attr-defined]
+    return named(made(run, checkpointed, given, saved), "checkpoint")
 
 
 @maker

@@ -12,6 +12,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 import torch
+from torch.utils import checkpoint as checkpoints
 from torch.utils.checkpoint import checkpoint
 
 from refcompiler.capture.arithmetic import EXAMPLES
@@ -187,18 +188,31 @@ def _checkpoint(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     rest = [m.force(a) for a in rest]
     if reentrant and not any(t.requires_grad for t in tensors_of(rest)):
         raise Break("higher-order", "reentrant checkpoint of inputs that need no gradient")
+    stops = options.pop("early_stop", True)
+    with interpreting():
+        stops = not reentrant and m.force(m.invoke(frame, _stops_early, [stops], {}))
     region = Region(m, frame, m.force(function))
-    region.gives_numbers = True
+    region.gives_numbers = region.may_change = True
     before = effects(m), reachable(region.function)
     value = region.call(*rest, **given)
     if (effects(m), reachable(region.function)) != before:
         raise refusal(m, "the function of checkpoint, which runs again, changes Python objects")
     operands = [*tensors_of((rest, given)), *region.lifted]
+    saved = {id(t) for t in rest if is_tensor(t)}
     options = {name: handed(m, option) for name, option in options.items()}
     if reentrant:
         options["use_reentrant"] = True
-    emit(m, checkpointed(options), [region.module, *operands], region.outputs)
+    if not stops:
+        options["early_stop"] = False
+    places = tuple([n for n, t in enumerate(operands) if id(t) in saved])
+    emit(m, checkpointed(options, places), [region.module, *operands], region.outputs)
     return value
+
+
+def _stops_early(given: bool) -> bool:
+    """Whether a recompute ends with the last tensor that is wanted of it. The program runs this."""
+    always = checkpoints._enable_checkpoint_early_stop
+    return given if always is None else always
 
 
 # ---- nested_compile_region --------------------------------------------------------------------

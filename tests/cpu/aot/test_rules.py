@@ -285,9 +285,9 @@ def _zeros_for_none(patch: pytest.MonkeyPatch) -> None:
     real = joint._Tracer._backward
 
     def backward(self: Any, found: Any, primals: Any, given: Any) -> Any:
-        gradients = real(self, found, primals, given)
+        gradients, begun = real(self, found, primals, given)
         pairs = zip(gradients, primals, strict=True)
-        return [torch.zeros_like(t) if g is None else g for g, t in pairs]
+        return [torch.zeros_like(t) if g is None else g for g, t in pairs], begun
 
     patch.setattr(joint._Tracer, "_backward", backward)
 
