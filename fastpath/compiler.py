@@ -118,7 +118,7 @@ class _Kernels:
         for part in parts:
             _or_as_it_is(merge_equal, part)
         mark_held(*parts, num_fwd_outputs)
-        if self.lays_out and device_of(joint).is_cpu:
+        if self.lays_out and not keeps_steps(joint) and device_of(joint).is_cpu:
             _or_as_it_is(both_channels_last, *parts, num_fwd_outputs)
         return parts
 
@@ -152,6 +152,8 @@ def _compiled(
     ``boxed``: it takes its inputs in a list, which it empties.
     """
     report.nodes = sum(n.op == "call_function" for n in graph.graph.nodes)
+    if keeps_steps(graph):
+        return _as_it_is(graph, report, "a loop whose steps are kept for its gradients")
     device = device_of(graph)
     tell_unused(options, device.device.type)
     try:
@@ -162,6 +164,15 @@ def _compiled(
         raise Unsupported(f"the sizes leave open {error}") from error
     except Exception as error:  # the program is right and ours is not: say so, but go on
         return _as_it_is(graph, report, _told(error))
+
+
+def keeps_steps(graph: torch.fx.GraphModule) -> bool:
+    """Whether sizes are how often a loop runs. The graph runs then, as an ATen graph with a
+    backward, not what it was traced of: torch's own gradients of such a loop lack what goes
+    through what is carried, if that asks for none to begin with.
+    """
+    kept = torch.ops.higher_order.while_loop_stack_output
+    return any(node.target is kept for node in graph.graph.nodes)
 
 
 def _told(error: Exception) -> str:

@@ -407,11 +407,25 @@ AHEAD: Table[Rule] = Table(
             "the region is computed again.",
         ),
         Rule(
+            "steps that are kept",
+            "torch.while_loop has gradients, through each of its steps.",
+            "The forward keeps what each step gave, as many as there were. A scan from the last to "
+            "the first computes each again. Where torch's own gradients lack something (what is "
+            "carried asks for none in the beginning, or no step runs), these are Python's.",
+        ),
+        Rule(
+            "loops of the second run",
+            "A second derivative goes through branches and loops, too.",
+            "The graph that runs again has Python's in the place of torch's operators, whose "
+            "gradients have no derivative.",
+        ),
+        Rule(
             "steps over a dimension",
             "scan and map run a function for each slice of their inputs.",
             "They are operators over the functional graph of one step. The backward of scan goes "
-            "from the last step to the first, and computes each again from what it carried, which "
-            "the forward has kept. Gradients of steps that draw are uncompiled.",
+            "from the last step to the first, and computes each again from what it carried and "
+            "drew, which the forward has kept. Gradients of steps with a branch that draws are "
+            "uncompiled.",
         ),
         Rule(
             "early release",

@@ -91,7 +91,8 @@ def kernel(addresses, begin, end):
                 total = add_reordered(total, value)
             if sums:
                 place = batch * sums_b + head * sums_h + (first + row) * sums_m
-                store_{dtype}_2(sums, place, base + m.log_{kind}(total))
+                added = m.log_{kind}(one if total == zero else total)
+                store_{dtype}_2(sums, place, base + added)
             part = one if total == zero else one / total
             for n in range(limit):
                 store_{dtype}_0(scores, line + n, load_{dtype}_0(scores, line + n) * part)

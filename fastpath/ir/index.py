@@ -138,8 +138,8 @@ class Index:
                 first, last = 0, extent - 1 if isinstance(extent, Size) else max(extent - 1, 0)
             elif atom.remainder:
                 first, last = 0, atom.divisor - 1
-                most = atom.dividend.bounds()[1]
-                if surely(most, last):
+                least, most = atom.dividend.bounds()
+                if surely(-1, least) and surely(most, last):
                     last = most
             else:
                 first, last = _divided(*atom.dividend.bounds(), atom.divisor)
@@ -159,7 +159,8 @@ class Index:
         return surely(low - 1, least) and surely(most, high)
 
     def _split(self, divisor: Number) -> tuple[Index, Index]:
-        """``self == divisor * first + second``; ``second`` is as small as can be told."""
+        """``self == divisor * first + second``; ``second`` is as small as can be told, and not
+        negative where that can be told: what prints it may round to zero."""
         whole: dict[Atom, Any] = {}
         rest: dict[Atom, Any] = {}
         for atom, c in self.terms.items():
@@ -171,6 +172,10 @@ class Index:
             else:
                 whole[atom], rest[atom] = parts(c, divisor)
         first, second = parts(self.const, divisor)
+        low = _least(rest)
+        if low < 0 and all(isinstance(n, int) for n in (low, second, divisor)):
+            less = min((low + second) // divisor, 0)
+            first, second = first + less, second - less * divisor
         return Index(whole, first), Index(rest, second)
 
     def floordiv(self, divisor: Number) -> Index:
@@ -326,6 +331,16 @@ def variable(axis: Axis) -> Index:
 
 def axes_for(shape: Sequence[Number]) -> tuple[Axis, ...]:
     return tuple(Axis(n) for n in shape)
+
+
+def _least(terms: Mapping[Atom, Any]) -> Any:
+    """The least value of a sum, 0 where none of it can be negative or that cannot be told."""
+    if all(isinstance(c, int) and c > 0 for c in terms.values()):
+        return 0
+    try:
+        return Index(terms).bounds()[0]
+    except Undecided:
+        return 0
 
 
 def _divided(low: Number, high: Number, divisor: Number) -> tuple[Any, Any]:

@@ -22,6 +22,7 @@ from refcompiler.aot.between import hook
 from refcompiler.aot.currents import restored
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joint import Joint
+from refcompiler.aot.regions.unrolled import unrolled
 from refcompiler.aot.statistics import TWINS
 from refcompiler.reentrant import as_around
 
@@ -81,7 +82,8 @@ class Derivable:
         #: Whether calls keep inputs alive that have a way on, since there is no other way to a
         #: second derivative: the program has gates.
         self.holds = False
-        self.graph, self.places, self.given, self.lifted = graph, places, given, lifted
+        self.graph = unrolled(graph)
+        self.places, self.given, self.lifted = places, given, lifted
         self.outputs, self.repeated, self.then = outputs, repeated, then
         self.written = frozenset(n for n, place in enumerate(places) if place in written)
         away = set(others)

@@ -60,6 +60,7 @@ class ShapeEnv:
         self.is_read: Callable[[], bool] = _never  # whether a text of a symbol is the program's
         self.made: list[sympy.Symbol] = []  # those that depend on data, in order
         self._repeated: list[sympy.Symbol] = []
+        self._laps = 0  # how many loops of a trace have symbols
         self._recorded: set[Any] = set()
         self._replacements: dict[Any, Any] = {}
         self._nodes: dict[tuple[Any, type], Node] = {}
@@ -167,6 +168,17 @@ class ShapeEnv:
         self._fresh(symbol, int)
         return WRAPPERS[bool](self.node(sympy.Eq(symbol, 1), bool, None))
 
+    def laps(self) -> Any:
+        """How often a loop of the graph that is traced runs, one at least.
+
+        A trace of the same program in :meth:`repeating` has the same symbols. They are not among
+        those of :attr:`made`: nothing but the trace knows of them.
+        """
+        symbol = sympy.Symbol(f"laps{self._laps}", integer=True, positive=True)
+        self._laps += 1
+        self.knowledge.bound(symbol, Range(1, 2**63 - 1))
+        return WRAPPERS[int](self.node(symbol, int, None))
+
     def _unbacked(self, prefix: str, **assumptions: bool) -> sympy.Symbol:
         if self._repeated:
             symbol = self._repeated.pop(0)
@@ -183,7 +195,7 @@ class ShapeEnv:
 
         ``symbols`` are the part of :attr:`made` that the first run added.
         """
-        self._repeated = list(symbols)
+        self._repeated, self._laps = list(symbols), 0
         try:
             yield
         finally:

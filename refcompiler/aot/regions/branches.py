@@ -1,8 +1,8 @@
-"""``torch.cond`` and ``torch.while_loop`` in a trace: functional graphs of their own.
+"""``torch.cond`` in a trace: its branches as functional graphs.
 
-The node stays one over ATen graphs. In the backward of ``cond`` a second one runs, whose branches
-compute the branch again and then its gradients; an operand that a branch does not read has a
-gradient of zeros, as in eager. Where a branch draws random numbers, it draws other ones when it is
+The node stays one over ATen graphs. In the backward a second one runs, whose branches compute the
+branch again and then its gradients; an operand that a branch does not read has a gradient of zeros,
+as in eager. Where a branch draws random numbers, it draws other ones when it is
 computed again, as it does in eager.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from refcompiler.aot.inputs import Runner, Unsupported
+from refcompiler.aot.inputs import Runner
 from refcompiler.aot.regions.inner import (
     Casts,
     Kept,
@@ -24,6 +24,7 @@ from refcompiler.aot.regions.inner import (
     like,
     memory_of,
     observed,
+    once,
     plain_all,
     results_of,
     run,
@@ -43,20 +44,6 @@ def cond(runner: Runner, target: Any, predicate: Any, yes: Any, no: Any, operand
     return _Cond.apply(runner, (yes, no), predicate, *operands)
 
 
-def while_loop(
-    runner: Runner, target: Any, test: Any, body: Any, carried: Any, more: Any = ()
-) -> Any:
-    """Test and body are traced once."""
-    operands = (*carried, *more)
-    if torch.is_grad_enabled() and any(differentiable(t) for t in operands):
-        raise Unsupported("gradients through torch.while_loop")
-    given = plain_all(operands)
-    graphs = traced(run(runner, test), given, False), traced(run(runner, body), given)
-    same_kinds(given[: len(carried)], values_of(graphs[1]))
-    results = results_of(graphs[1])
-    return emit(target, [*graphs, tuple(carried), tuple(more)], results)
-
-
 class _Cond(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, runner: Runner, branches: Any, predicate: Any, *operands: Any) -> Any:
@@ -70,7 +57,9 @@ class _Cond(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
-        predicate, *saved = ctx.saved_tensors
+        kept = ctx.saved_tensors  # which a checkpoint lets nobody ask for twice
+        once((*kept, *tangents))
+        predicate, *saved = kept
         operands = ctx.operands.filled(saved)
         given = plain_all((*operands, *tangents))
         graphs = [traced(_gradients(ctx, branch, len(operands)), given) for branch in ctx.branches]
@@ -125,10 +114,3 @@ def observed_cond(
     return observed(
         operands, *[Runner(graph, {}, runner.regions).run(*operands) for graph in (yes, no)]
     )
-
-
-def observed_loop(
-    runner: Runner, target: Any, test: Any, body: Any, carried: Any, more: Any = ()
-) -> Any:
-    operands = (*carried, *more)
-    return observed(operands, Runner(body, {}, runner.regions).run(*operands))

@@ -87,8 +87,8 @@ def like(t: torch.Tensor, gradient: torch.Tensor | None, memory: Collection[int]
 def traced(function: Callable[..., Any], given: Sequence[Any], several: bool = True) -> GraphModule:
     """The functional graph of ``function`` on fakes like ``given``, apart from what is around.
 
-    ``given``: tensors, and sizes that are symbols. ``several``: the function gives a tuple of
-    tensors, not one tensor.
+    ``given``: tensors and numbers; a float is an input of the graph as a tensor, of which torch's
+    operators take nothing else. ``several``: the function gives a tuple of tensors, not one tensor.
     """
 
     def program(*operands: Any) -> Any:
@@ -101,11 +101,36 @@ def traced(function: Callable[..., Any], given: Sequence[Any], several: bool = T
         return tuple(results) if several else results[0]
 
     with alone(given):
-        operands = [t.detach() if isinstance(t, torch.Tensor) else t for t in given]
+        operands = [_changing(t) if isinstance(t, torch.Tensor) else t for t in given]
         names = [f"arg{n}" for n in range(len(operands))]
         graph = trace(program, operands, names, DECOMPOSITIONS.get())
+        _ask_for_floats(graph, given)
     graph.meta[INSIDE] = any(map(drawing, graph.graph.nodes))
     return graph
+
+
+def _changing(t: Any) -> Any:
+    """A fake like ``t`` of which no value is known: a loop begins with it, and goes on."""
+    operand = t.detach()
+    operand.constant = None
+    return operand
+
+
+def _ask_for_floats(graph: GraphModule, given: Sequence[Any]) -> None:
+    """Inputs that are floats become tensors that the graph asks for their value."""
+    for node, value in zip(graph.graph.find_nodes(op="placeholder"), given, strict=True):
+        if not _is_float(value):
+            continue
+        with graph.graph.inserting_after(node):
+            number = graph.graph.call_function(torch.ops.aten._local_scalar_dense.default, (node,))
+        node.replace_all_uses_with(number, lambda user, number=number: user is not number)
+        number.meta["val"] = value
+        node.meta["val"] = torch.empty((), dtype=torch.float64)
+    graph.recompile()
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float | torch.SymFloat)
 
 
 def _functional(value: Any) -> Any:
@@ -155,6 +180,8 @@ def emit(target: Any, arguments: Sequence[Any], results: Sequence[torch.Tensor])
             number = sum(name.startswith(_PARTS) for name in tracer.root._modules)
             tracer.root.add_module(f"{_PARTS}{number}", value)
             return tracer.create_proxy("get_attr", f"{_PARTS}{number}", (), {})
+        if _is_float(value):
+            value = torch.scalar_tensor(value, dtype=torch.float64)
         if isinstance(value, FunctionalTensor):
             value = plain(value)
         return tracer.unwrap_proxy(value)
@@ -173,13 +200,18 @@ def emit(target: Any, arguments: Sequence[Any], results: Sequence[torch.Tensor])
 
 
 def plain_all(values: Sequence[Any], none: bool = False) -> list[Any]:
-    """What ``values`` hold, tensors (``none``: or none) and sizes; torch's operators take no other
-    numbers."""
-    if not all(isinstance(t, (torch.Tensor, torch.SymInt, int)) for t in values):
-        raise Unsupported("a branch or loop takes a number from outside that is no integer")
+    """What ``values`` hold, tensors (``none``: or none) and numbers."""
+    if not all(isinstance(t, (torch.Tensor, torch.SymInt, int)) or _is_float(t) for t in values):
+        raise Unsupported("a branch or loop takes what is no tensor, integer or float from outside")
     if not none and not any(isinstance(t, torch.Tensor) for t in values):
         raise Unsupported("a branch or loop without operands")
     return [plain(t) if isinstance(t, FunctionalTensor) else t for t in values]
+
+
+def once(given: Sequence[Any]) -> None:
+    """In a backward of what has graphs of its own, which autograd is not to differentiate."""
+    if torch.is_grad_enabled() and any(map(differentiable, given)):
+        raise Unsupported("second derivatives of a branch or loop")
 
 
 def continuous(t: torch.Tensor) -> bool:

@@ -15,6 +15,7 @@ from refcompiler.aot.regions import (
     diagonals,
     loops,
     products,
+    repeats,
     spectra,
     windows,
 )
@@ -27,7 +28,7 @@ REGIONS: dict[Any, Callable[..., Any]] = {
     "checkpoint": checkpoint.checkpointed,
     _operators.tag_activation_checkpoint: checkpoint.tagged,
     _operators.cond: branches.cond,
-    _operators.while_loop: branches.while_loop,
+    _operators.while_loop: repeats.while_loop,
     _operators.scan: loops.scan,
     _operators.map_impl: loops.mapped,
     torch.prod: products.prod,
@@ -41,7 +42,7 @@ REGIONS: dict[Any, Callable[..., Any]] = {
 #: The same where a graph is only looked at: nothing is recorded.
 OBSERVED: dict[Any, Callable[..., Any]] = {
     _operators.cond: branches.observed_cond,
-    _operators.while_loop: branches.observed_loop,
+    _operators.while_loop: repeats.observed_loop,
     _operators.scan: loops.observed_scan,
     _operators.map_impl: loops.observed_map,
     **dict.fromkeys(windows.FUNCTIONS, windows.inverse),

@@ -20,6 +20,7 @@ from tests.cpu.aot import (
     test_loops,
     test_memory,
     test_reads,
+    test_repeats,
     test_symbols,
     test_view_chains,
     test_writes,
@@ -404,4 +405,5 @@ def test_every_rule_has_a_test() -> None:
     elsewhere = test_higher_order.KEPT.keys() | test_memory.KEPT | test_symbols.KEPT.keys()
     elsewhere |= test_reads.KEPT | test_writes.KEPT | test_loops.KEPT.keys()
     elsewhere |= test_view_chains.KEPT
+    elsewhere |= test_repeats.KEPT.keys()
     assert CASES.keys() | CHECKS.keys() | elsewhere == set(AHEAD.names())

@@ -74,6 +74,7 @@ def everything(x: Any, y: Any, z: Any, row: Any) -> Any:
         F.pad(x, (-1, 3, 1, 0), value=1),
         aten.slice_backward(x, [5, 2 * w + 3], 1, 1, 2 * w + 1, 2),
         aten.slice_backward(x, [9, w], 0, 2, 7, 1),
+        aten.slice_backward(x, [10, w], 0, 1, 10, 2).flip(0),
         aten.select_backward(x, [5, 4, w], 1, 2),
         aten.select_backward(x, [5, w, 3], -1, -1),
         aten.slice_scatter(torch.cat([x, z], 1), x, 1, 1, w + 1, 1),

@@ -93,3 +93,24 @@ def test_bounds_hold() -> None:
     index = variable(a) * -3 + variable(b) * 2 + 7
     seen = [value(index, {a: i, b: j}) for i in range(5) for j in range(8)]
     assert index.bounds() == (min(seen), max(seen))
+
+
+def test_positions_that_run_backwards() -> None:
+    """Quotients and remainders of differences: in bounds, and of numbers that are not negative."""
+    chance, compared = random.Random(1), 0
+    for _ in range(300):
+        axes = axes_for([chance.randint(1, 5) for _ in range(chance.randint(1, 2))])
+        index = Index({a: chance.choice([-3, -2, -1, 1, 2]) for a in axes}, chance.randint(-4, 9))
+        divisor = chance.randint(2, 4)
+        found = index.mod(divisor), index.floordiv(divisor)
+        for _ in range(6):
+            at = {a: chance.randrange(a.extent) for a in axes}
+            number = value(index, at)
+            assert [value(i, at) for i in found] == [number % divisor, number // divisor]
+            for each in found:
+                low, high = each.bounds()
+                assert low <= value(each, at) <= high
+                for atom in each.terms:
+                    assert isinstance(atom, Axis) or value(atom.dividend, at) >= 0
+                compared += 1
+    assert compared == 3600
