@@ -70,10 +70,12 @@ _PRODUCTS = {
 _CONTIGUOUS = frozenset(
     {
         "aten._log_softmax_backward_data.default",
+        "aten._standard_gamma.default",
         "aten.isin.Tensor_Tensor",
         "aten.normal.Tensor_Tensor",
         "aten.normal.Tensor_float",
         "aten.normal.float_Tensor",
+        "aten.poisson.default",
         "aten.pow.Scalar",
     }
 )

@@ -179,6 +179,8 @@ LAID: dict[str, Callable[[Any, Any, Make], Any]] = {
         torch.normal(x(s, t).t(), x(s, t).t()),
         torch.normal(x(s, t).t(), 1.0),
         torch.normal(1.0, x(s, t).t()),
+        torch.poisson(x(s, t).t()),
+        torch._standard_gamma(x(s, t).t()),
     ),
 }
 
