@@ -13,6 +13,8 @@ Shape = Sequence[int]
 Strides = tuple[int, ...]
 # An operand: its sizes and its strides.
 Laid = tuple[Sequence[int], Sequence[int]]
+#: How many dimensions a tensor has that may have its channels last.
+IMAGES = (4, 5)
 
 
 def contiguous(shape: Sequence[int]) -> Strides:
@@ -40,7 +42,7 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     Strides grow from the channels outwards; a tensor that is contiguous too (one channel, or one
     pixel) counts as contiguous.
     """
-    if len(shape) not in (4, 5) or strides[1] == 0:
+    if len(shape) not in IMAGES or strides[1] == 0:
         return False
     least = 0
     for d in (1, *range(len(shape) - 1, 1, -1), 0):
@@ -163,12 +165,14 @@ MADE_LIKE = frozenset(
     }
 )
 MADE_LIKE_INTS = frozenset({"aten.isfinite.default", "aten.isinf.default"})
-# Gradients that eager makes for an image as it suggests of the named one.
+# What eager lays as it suggests of the named image, also of one that has another size: gradients of
+# padded images, and volumes, padded, of which one alone is an image too.
 LIKE_IMAGES = {
-    f"aten.{kind}_pad{n}d_backward.default": "self"
+    f"aten.{kind}_pad{way}.default": "self"
     for kind in ("reflection", "replication")
-    for n in (2, 3)
+    for way in ("2d_backward", "3d_backward", "3d")
 }
+LIKE_IMAGES["aten.max_unpool2d.default"] = "self"
 # Losses of each element, for which eager makes an empty tensor like the named operand.
 LOSS_LIKE = {"aten.huber_loss.default": "self"}
 # Reductions that may be asked to reduce nothing, which then is a copy.
@@ -188,7 +192,9 @@ def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | Non
     if name in CONTIGUOUS or (name in OF_NO_DIMENSION and args.get("dim") in ([], ())):
         return contiguous(shape)
     if name in LIKE_IMAGES:
-        return as_suggested(shape, args[LIKE_IMAGES[name]].stride())
+        image = args[LIKE_IMAGES[name]]
+        last = is_channels_last(image.shape, image.stride())
+        return channels_last(shape) if last else contiguous(shape)
     if name == "aten.roll.default":
         if 0 in shape or not all(type(n) is int for n in args["shifts"]):
             return None

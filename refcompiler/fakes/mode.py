@@ -43,6 +43,8 @@ _BATCH_NORMS = frozenset(
         "aten._native_batch_norm_legit_functional.default",
         "aten._native_batch_norm_legit_no_training.default",
         "aten._batch_norm_no_update.default",
+        "aten._batch_norm_with_update.default",
+        "aten._batch_norm_with_update_functional.default",
     }
 )
 # How the gradient of what a norm has normalised lies on a CPU.
@@ -68,7 +70,12 @@ _PRODUCTS = {
 _CONTIGUOUS = frozenset(
     {
         "aten._log_softmax_backward_data.default",
+        "aten._standard_gamma.default",
         "aten.isin.Tensor_Tensor",
+        "aten.normal.Tensor_Tensor",
+        "aten.normal.Tensor_float",
+        "aten.normal.float_Tensor",
+        "aten.poisson.default",
         "aten.pow.Scalar",
     }
 )
@@ -259,8 +266,7 @@ class EagerFakeMode(QuietFakeMode):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         count_writes(func, args)
         if name in _BATCH_NORMS and isinstance(result, tuple):
-            wanted = _like_input(args[0])
-            return (self._laid(result[0], wanted), *result[1:])
+            return (self._laid_as_batch(result[0], args[0]), *result[1:])
         if name in _GRADIENTS_OF_NORMS and result[0] is not None:
             rule = _GRADIENTS_OF_NORMS[name]
             return (self._laid_as_image(rule, result[0], *before[:2]), *result[1:])
@@ -316,6 +322,18 @@ class EagerFakeMode(QuietFakeMode):
             return self._laid_in_order(result, given, rule)
         return self._laid(result, strides.of_result(_name(func), tuple(result.shape), given))
 
+    def _laid_as_batch(self, result: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+        """What a norm makes of the batch ``image``."""
+        if image.layout is not torch.strided:
+            return result
+        own = strides.batch_norm if image.device.type == "cpu" else strides.as_suggested
+        if _static(image):
+            return self._laid(result, own(tuple(image.shape), image.stride()))
+        if image.dim() not in strides.IMAGES:
+            return self._laid_contiguous(result)
+        given = {"image": image}
+        return self._laid_in_order(result, given, lambda size, of: own(size, of["image"].stride()))
+
     def _laid_as_image(
         self, rule: Callable[..., strides.Strides], result: torch.Tensor, grad: Any, image: Any
     ) -> torch.Tensor:
@@ -329,6 +347,8 @@ class EagerFakeMode(QuietFakeMode):
         given = {"image": image, "grad": grad}
         if _static(grad) and _static(image):
             return self._laid(result, lies(tuple(result.shape), given))
+        if image.dim() not in strides.IMAGES:
+            return self._laid_contiguous(result)
         return self._laid_in_order(result, given, lies)
 
     def _laid_as_made(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -350,11 +370,13 @@ class EagerFakeMode(QuietFakeMode):
         rule: Callable[[Sequence[int], Mapping[str, Any]], strides.Strides | None],
     ) -> torch.Tensor:
         """As ``rule`` says of the sizes that symbols have now, where those of 2 and more, of
-        operands without gaps, go in the same order whatever they are."""
+        operands without gaps, go in the same order whatever they are, beside what is 1 always."""
         asked = {k: Hinted.of(v) if isinstance(v, torch.Tensor) else v for k, v in given.items()}
         own = Hinted.of(result)
         operands = [v for v in asked.values() if isinstance(v, Hinted)]
-        if own is None or any(n < 2 for n in own.shape):
+        if own is None or any(
+            n < (1 if type(m) is int else 2) for n, m in zip(own.shape, result.shape)
+        ):
             return result
         if any(isinstance(given[k], torch.Tensor) and v is None for k, v in asked.items()):
             return result
@@ -446,16 +468,6 @@ def _static(t: torch.Tensor) -> bool:
     if t.layout is not torch.strided:
         return False
     return all(type(n) is int for n in (*t.shape, *t.stride()))
-
-
-def _like_input(t: torch.Tensor) -> strides.Strides | None:
-    if not _static(t):
-        return None
-    if t.device.type == "cpu":
-        return strides.batch_norm(t.shape, t.stride())
-    if strides.is_channels_last(t.shape, t.stride()):
-        return strides.channels_last(t.shape)
-    return strides.contiguous(t.shape)
 
 
 def _check_place(t: torch.Tensor, dim: int, place: Any) -> None:

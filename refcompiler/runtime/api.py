@@ -22,7 +22,7 @@ from refcompiler.errors import UnsupportedError
 from refcompiler.guards.permanence import lasts
 from refcompiler.importing import importing
 from refcompiler.logs import from_environment
-from refcompiler.runtime import counters
+from refcompiler.runtime import counters, torch_reset
 from refcompiler.runtime.module import call_module, wrap_module
 from refcompiler.runtime.trace import NOTHING, Asked
 
@@ -398,9 +398,16 @@ def _compile_inside(m: Any, frame: Any, args: Any, kwargs: Any) -> Any:
 
 def reset() -> None:
     """Forget everything that was compiled, and the counters; compiled callables stay usable."""
+    _forget()
+    counters.clear()
+
+
+def _forget() -> None:
     for compiler in (*[compiler for _, compiler in _COMPILERS.values()], *_ISOLATED):
         compiler.reset()
-    counters.clear()
+
+
+torch_reset.follow_torch(_forget)
 
 
 @_model(reset, get_default_backend, set_default_backend)

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from importlib import util
-from importlib.machinery import ModuleSpec
 from typing import Any
 
 from refcompiler.backends.registry import lookup_backend
+from refcompiler.runtime.at_import import when_loaded
 from refcompiler.runtime.stance import CURRENT, Setting
 from specs.stances import STANCES
 
@@ -24,30 +23,7 @@ _SETTER = "_set_stance"
 
 def follow_torch() -> None:
     """From now on torch's stance holds here, too."""
-    module = sys.modules.get(_HOME)
-    if module is not None and hasattr(module, "assume_constant_result"):  # it is loaded as a whole
-        _listen(module)
-    elif not any(isinstance(finder, _AtItsImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _AtItsImport())
-
-
-class _AtItsImport:
-    """Finds the module that keeps torch's stance as everyone else does, and then listens to it."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != _HOME:
-            return None
-        sys.meta_path.remove(self)
-        spec = util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
-
-            def run_and_listen(module: Any) -> None:
-                run(module)
-                _listen(module)
-
-            spec.loader.exec_module = run_and_listen  # type: ignore[method-assign]
-        return spec
+    when_loaded(_HOME, "assume_constant_result", _listen)
 
 
 def _listen(module: Any) -> None:
