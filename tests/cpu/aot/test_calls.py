@@ -393,7 +393,7 @@ def _unwatched(gm: Any, lifted: Any, inputs: Any) -> Any:
 
 
 def _unseen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(observation, "_shares_elements", lambda t: False)
+    patch.setattr(observation, "shares_elements", lambda t: False)
 
 
 @check("write over itself", _unseen)
