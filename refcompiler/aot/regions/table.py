@@ -13,6 +13,7 @@ from refcompiler.aot.regions import (
     checkpoint,
     classes,
     diagonals,
+    dropped,
     loops,
     products,
     repeats,
@@ -35,6 +36,7 @@ REGIONS: dict[Any, Callable[..., Any]] = {
     "prod": products.prod,  # the method
     "fill_diagonal_": diagonals.fill_diagonal_,
     torch.nn.functional.one_hot: classes.one_hot,
+    **dict.fromkeys(dropped.FUNCTIONS, dropped.dropout),
     **dict.fromkeys(spectra.FUNCTIONS, spectra.alone),
     **dict.fromkeys(windows.FUNCTIONS, windows.inverse),
 }
@@ -45,5 +47,6 @@ OBSERVED: dict[Any, Callable[..., Any]] = {
     _operators.while_loop: repeats.observed_loop,
     _operators.scan: loops.observed_scan,
     _operators.map_impl: loops.observed_map,
+    **dict.fromkeys(dropped.FUNCTIONS, dropped.dropout),
     **dict.fromkeys(windows.FUNCTIONS, windows.inverse),
 }

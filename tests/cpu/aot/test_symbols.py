@@ -381,3 +381,24 @@ def test_a_gradient_of_what_is_written_to_lies_as_that_where_strides_are_symbols
         compared += len(sides[0])
     counts = refcompiler.counters()
     assert (compared, counts["captures"], counts["uncompiled"]) == (6, 2, 0)
+
+
+@pytest.mark.parametrize("training, share", [(True, 0.0), (False, 0.5)])
+def test_a_dropout_of_nothing_is_its_input(
+    training: bool, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch before 2.13 composes it in Python while sizes are symbols, as a copy."""
+    monkeypatch.setattr("refcompiler.shapes.composites._ASKED", True)
+
+    def program(x: Any) -> Any:
+        y = x * 1
+        kept = F.dropout(y, share, training)
+        y.add_(2)
+        return kept, torch.dropout(y, p=share, train=training)
+
+    call = refcompiler.compile(program, backend="aot_eager", dynamic=True)
+    for size in SIZES[:2]:
+        x = torch.randn(size)
+        for found, want in zip(call(x), program(x), strict=True):
+            assert torch.equal(found, want)
+    assert not refcompiler.counters()["uncompiled"]

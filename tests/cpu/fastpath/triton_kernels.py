@@ -289,7 +289,11 @@ def special_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[t
     tiny = torch.tensor([1e-45, -3e-45, 1e-42, 1.1754944e-38, 1e-38, -0.0, math.inf, math.nan, 1.0])
     tiny = torch.cat([tiny, torch.tensor([3.4e38, 5.0, 0.1, 1.4e-44, -math.inf, 7e-45, 1.9999999])])
     for odd in (3, 9, 49, 4095):
-        divided = lambda x, y, odd=odd: [x / odd == y, torch.signbit(x / odd)]  # noqa: E731
+
+        def divided(x: torch.Tensor, y: torch.Tensor, odd: int = odd) -> list[torch.Tensor]:
+            found = x / torch.full_like(x, odd)  # CUDA's eager multiplies by a number's inverse
+            return [found == y, torch.signbit(found)]
+
         both = tiny.reshape(2, 8), (tiny / odd).reshape(2, 8)
         yield f"logistic or over {odd}", divided, [x.to(device) for x in both]
     windows = lambda x: [F.avg_pool2d(x, 3, 1, 1), F.max_pool2d(x, 3, 2, 1)]  # noqa: E731
