@@ -116,9 +116,10 @@ def test_what_eager_does_not_survive_is_not_held_against_the_compiler(monkeypatc
     assert report.conforms and report.results[0].verdict.worst.found == "exited with status 4"
 
 
-def test_a_hang_costs_its_timeout_and_shows_its_stack():
+def test_a_hang_costs_its_timeout_and_shows_its_stack(monkeypatch):
+    use(monkeypatch, CASES[:1])
     report = run(f"{BROKEN}:hangs", timeout=4.0)
-    assert [r.verdict.worst.aspect for r in report.results] == ["hang"] * 3
+    assert [r.verdict.worst.aspect for r in report.results] == ["hang"]
     assert "broken.py" in report.results[0].verdict.worst.evidence["log"]
     assert report.seconds < 60
 
