@@ -32,7 +32,7 @@ def rows() -> list[Row]:
             row = _row(name, function, inputs)
             print(f"{row.name}: {row.ratio:.2f} {row.note}", flush=True)
             found.append(row)
-    mean = replace(whole(f"{len(found)} kinds (geometric mean; best and worst)", found, 1.0))
+    mean = whole(f"{len(found)} kinds (geometric mean; best and worst)", found, 1.0)
     return [replace(mean, goal=None), *found]
 
 

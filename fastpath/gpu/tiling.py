@@ -41,11 +41,9 @@ LOOPED = 2048  # points of a row that a program which loops takes at a time
 A_LOOP = 16  # points of its threads
 AGAIN_WARPS = 16  # of a program that goes through its row more than once
 AGAIN_LOOP = 8  # points of its threads
-LONGER, LONGER_WARPS = (
-    32_768,
-    32,
-)  # points of a row from which on a program has more: else the cache
-# would hold the rows of so many programs no more. Rows that are laid by vectors need registers.
+# Of rows of so many points a program has more warps: else the cache would hold the rows of so many
+# programs no more. Rows that are laid by vectors need registers for that.
+LONGER, LONGER_WARPS = 32_768, 32
 WIDER_WARPS, WIDER_LOOP = 32, 4  # the same, where it stores wider elements than it reads
 SHARING = 1056  # rows, of which a program takes two that read the same weights
 SHARED = 4096  # points of these, at most

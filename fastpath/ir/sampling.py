@@ -20,9 +20,8 @@ from fastpath.ir.size import known
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
 _MODES = ("bilinear", "nearest", "bicubic")
 _BORDERS = ("zeros", "border", "reflection")
-CUDNN_CHANNELS = (
-    1024  # up to which eager has cuDNN sample what it can (``ATen/native/GridSampler.h``)
-)
+# Up to which eager has cuDNN sample what it can (``ATen/native/GridSampler.h``).
+CUDNN_CHANNELS = 1024
 
 
 class _Side:

@@ -184,11 +184,6 @@ def one_and_exp(x: Value) -> Value:
     return half.fma(2.0, 1.0)
 
 
-def exp_in_range(x: Value) -> Value:
-    """exp(x) where the result is normal."""
-    return scaled_in_range(*_reduced_exp(x))
-
-
 def exp2(x: Value) -> Value:
     form = format_of(x)
     x = clamped(x, -1.5 * form.bias, form.bias + 1.0)

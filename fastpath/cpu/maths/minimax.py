@@ -358,12 +358,6 @@ TARGETS: dict[str, Target] = {
     "SIN_F64": Target(_sin_tail, lambda z: z + mpf("1e-9"), 0, (mp.pi / 4) ** 2, 5, "f64"),
     "COS_F32": Target(_cos_tail, lambda z: z**2 + mpf("1e-9"), 0, (mp.pi / 4) ** 2, 2, "f32"),
     "COS_F64": Target(_cos_tail, lambda z: z**2 + mpf("1e-9"), 0, (mp.pi / 4) ** 2, 5, "f64"),
-    "TANH_F32": Target(
-        _odd_tail(mp.tanh), lambda z: z + mpf("1e-9"), 0, mpf("0.625") ** 2, 4, "f32"
-    ),
-    "TANH_F64": Target(
-        _odd_tail(mp.tanh), lambda z: z + mpf("1e-9"), 0, mpf("0.55") ** 2, 11, "f64"
-    ),
     "ERF_F32": Target(_erf_ratio, _one, 0, _ERF_SPLIT**2, 5, "f32"),
     "ERF_F64": Target(_erf_ratio, _one, 0, _ERF_SPLIT**2, 12, "f64"),
     "ERF_TAIL_F32": Target(
