@@ -27,7 +27,7 @@ DEPTH = 256  # terms of a block
 GROUP = 256  # columns
 SPARE = 16  # elements between rows of a block, so that they do not compete for places of a cache
 STEP = DEPTH + SPARE
-CHUNK = 384  # rows, a multiple of each tile's
+CHUNK = 384  # rows, a multiple of each tile's; the last has up to half as many more
 #: What the kernel is given, in order. Leading dimensions and strides are in elements; ``s`` may be
 #: 0 for none; of each operand the stride along one of its dimensions is 1.
 ARGUMENTS = ("a", "b", "s", "c", "m", "n", "k", "a_m", "a_k", "b_k", "b_n", "s_m", "c_m") + (
@@ -83,6 +83,11 @@ def tile_heights(width: int) -> tuple[int, ...]:
     """Rows of tiles for vectors of ``width`` bytes: two of them for each row, as many registers as
     there are but for the operands."""
     return (12, 8, 4) if width == 64 else (6, 4, 2)
+
+
+def chunks(rows: object) -> str:
+    """How many chunks so many rows are, none of none, as a text; ``rows`` is one."""
+    return f"max(({rows} + {CHUNK // 2}) // {CHUNK}, {rows} > 0)"
 
 
 @functools.cache
@@ -409,7 +414,8 @@ class Gemm:
         block_a = self._buffer(max(self.rows * STEP, self.high * DEPTH))
         block_b = self._buffer(GROUP * DEPTH)
         panels = b.sdiv(b.add(given["n"], _I64(self.columns - 1)), _I64(self.columns))
-        chunks = b.sdiv(b.add(given["m"], _I64(CHUNK - 1)), _I64(CHUNK))
+        chunks = b.sdiv(b.add(given["m"], _I64(CHUNK // 2)), _I64(CHUNK))
+        chunks = b.select(b.icmp_signed(">", chunks, _I64(1)), chunks, _I64(1))
         both = b.mul(panels, chunks)
 
         before, body = b.block, b.append_basic_block("unit")
@@ -423,7 +429,10 @@ class Gemm:
         group = self._min(b.sub(panels, first), b.sub(end, unit))
         group = self._min(group, _I64(self.group))
         row, column = b.mul(chunk, _I64(CHUNK)), b.mul(first, _I64(self.columns))
-        self._group(given, batch, row, column, group, block_a, block_b)
+        left = b.sub(given["m"], row)
+        last = b.icmp_signed("<", left, _I64(CHUNK + CHUNK // 2))
+        rows = b.select(last, left, _I64(CHUNK))
+        self._group(given, batch, row, rows, column, group, block_a, block_b)
         following = b.add(unit, group)
         unit.add_incoming(following, b.block)
         b.cbranch(b.icmp_signed("<", following, end), body, done)
@@ -435,10 +444,17 @@ class Gemm:
         return self.b.ptrtoint(memory, _I64)
 
     def _group(
-        self, given: dict[str, Any], batch: Any, row: Any, column: Any, group: Any, *blocks: Any
+        self,
+        given: dict[str, Any],
+        batch: Any,
+        row: Any,
+        rows: Any,
+        column: Any,
+        group: Any,
+        block_a: Any,
+        block_b: Any,
     ) -> None:
         b = self.b
-        block_a, block_b = blocks
         base = {x: self._at(given[x], b.mul(batch, given[f"{x}_batch"])) for x in "abc"}
         some = b.icmp_signed("!=", given["s"], _I64(0))
         start = self._at(given["s"], b.mul(batch, given["s_batch"]), column)
@@ -446,7 +462,6 @@ class Gemm:
         base["a"] = self._at(base["a"], b.mul(row, given["a_m"]))
         base["b"] = self._at(base["b"], b.mul(column, given["b_n"]))
         base["c"] = self._at(base["c"], b.mul(row, given["c_m"]), column)
-        rows = self._min(b.sub(given["m"], row), _I64(CHUNK))
         columns = b.sub(given["n"], column)
         with self._loop(given["k"], DEPTH) as (k, _, _):
             depth = self._min(b.sub(given["k"], k), _I64(DEPTH))

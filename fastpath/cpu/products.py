@@ -1,15 +1,16 @@
 """Which of ATen's matrix products run by :mod:`fastpath.cpu.gemm`, and what its kernel is given.
 
 That is a matter of sizes: products of few rows or columns only stream an operand through, which
-there is nothing to gain by copying first. And of the processor: on AMD's Zen the kernel is measured
-against the library that torch has on x86, whose fastest code is for another vendor's; elsewhere it
-takes what is so small that it is the way into the library that costs.
+there is nothing to gain by copying first. And of the processor: the kernel is measured against the
+library that torch has on x86 on AMD's Zen, for which that library's fastest code is not, and on
+Intel's with AVX-512, where products of up to some rows are ahead because what is added to them need
+not be copied first; elsewhere it takes what is so small that it is the way into the library that
+costs.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +23,12 @@ from fastpath.handles import views_of_shape
 from fastpath.ir.program import Call, Result, Tensor
 from fastpath.ir.size import Number, hint
 
-SMALL = 1 << 21  # multiplications
-LARGE = 1 << 28  # multiplications, beyond which the library is ahead where vectors have 32 bytes
+# In multiplications: what is so small that the way into the library costs, on processors that
+# were measured and on others, and beyond what the library is ahead, on Intel's and on AMD's where
+# vectors have 32 bytes.
+TINY, SMALL, MIDDLE, LARGE = 1 << 18, 1 << 21, 1 << 27, 1 << 28
+#: Rows from which on it pays, for a matrix that lies along its rows, to copy it: Intel, AVX-512.
+MANY_ROWS = 96
 LEAST_ROWS, LEAST_COLUMNS, LEAST_TERMS = 12, 8, 8
 WORK = 16  # multiplications in the time of one element operation
 _FIRST = {"aten.mm.default": 0, "aten.bmm.default": 0}
@@ -73,7 +78,7 @@ class Product:
         c = (0, 0, *results[0].strides)[-3:]
         batch, m, n = map(number, (self.batch, self.m, self.n))
         panels = f"-({n} // -{gemm.panel(self.dtype)})"
-        units = f"{batch} * -({m} // -{gemm.CHUNK}) * {panels}"
+        units = f"{batch} * {gemm.chunks(m)} * {panels}"
         work = f"{batch} * {m} * {n} * {self.k} // {WORK}"
         numbers = [self.m, self.n, self.k, a[1], a[2], b[1], b[2], s[1], c[1]]
         numbers += [a[0], b[0], s[0], c[0]]
@@ -84,15 +89,24 @@ Known = Product | RowSums | Attention
 
 
 @functools.cache
-def most() -> tuple[float, float]:
-    """Multiplications that the kernel is to do at most, for a product and for all of a batch: by
-    the processor's kind."""
+def processor() -> str:
+    """What LLVM calls it."""
     import llvmlite.binding as llvm
 
     name: str = llvm.get_host_cpu_name()
-    if not name.startswith("znver"):
-        return SMALL, SMALL
-    return math.inf if gemm.vector_bytes() == 64 else LARGE, math.inf
+    return name
+
+
+def ahead(count: int, m: int, n: int, k: int, plain: bool) -> bool:
+    """Whether the kernel is ahead of the library for ``count`` products of those sizes; ``plain``
+    says that the second matrix lies along its rows, in which the library does not copy it where
+    the first has few."""
+    work, wide = m * n * k, gemm.vector_bytes() == 64
+    if processor().startswith("znver"):
+        return wide or work <= LARGE
+    if not wide:
+        return count * work <= SMALL
+    return count * work <= TINY or (count == 1 and work <= MIDDLE and (m >= MANY_ROWS or not plain))
 
 
 def products_of(calls: Iterable[Call]) -> dict[Call, Known]:
@@ -121,8 +135,7 @@ def product_of(call: Call) -> Product | None:
     if not whole or k < LEAST_TERMS or hint(m) < LEAST_ROWS or hint(n) < LEAST_COLUMNS:
         return None
     count = batch[0] if batch else 1
-    (each, every), work = most(), hint(m) * hint(n) * k
-    if work > each or hint(count) * work > every:
+    if not ahead(hint(count), hint(m), hint(n), k, b.strides[-1] == 1):
         return None
     found = Product(a, b, s, count, m, n, k, a.dtype)
     if any(isinstance(t.node, Result) and t.node.bits for t in found.tensors):

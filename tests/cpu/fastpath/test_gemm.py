@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.skipif(
     not gemm.vector_bytes(), reason="the processor has no vectors with multiply-add"
 )
 WIDTHS = (32, 64)  # LLVM takes apart what the processor has not
-SIZES = (1, 2, 5, 11, 12, 13, 16, 17, 31, 32, 33, 65, 100, 255, 256, 257, 400, 513)
+SIZES = (1, 2, 5, 11, 12, 13, 16, 17, 31, 32, 33, 65, 100, 255, 256, 257, 400, 577)
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +46,7 @@ def multiply(width: int, a: Any, b: Any, s: Any, c: Any, threads: int = 1) -> No
     count, m, k = a.shape
     n = b.shape[-1]
     columns = 2 * width // a.itemsize
-    units = count * -(-m // gemm.CHUNK) * -(-n // columns)
+    units = count * eval(gemm.chunks(m)) * -(-n // columns)
     given = [t.data_ptr() if t is not None else 0 for t in (a, b, s, c)]
     start = (0, 0) if s is None else (s.stride(0), s.stride(1))
     strides = [*a.stride()[1:], *b.stride()[1:], start[1], c.stride(1)]
@@ -180,23 +179,42 @@ def test_what_is_left_to_aten(f: Any, given: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "most, counts",
+    "processor, width, taken",
     [
-        ((math.inf, math.inf), (2, 1)),
-        ((products.SMALL, math.inf), (1, 1)),
-        ((products.SMALL, products.SMALL), (1, 0)),
+        ("znver4", 64, {"large", "few", "turned", "batch", "small", "huge"}),
+        ("znver3", 32, {"large", "few", "turned", "batch", "small"}),
+        ("emeraldrapids", 64, {"large", "turned", "small"}),
+        ("skylake", 32, {"few", "turned", "small"}),
     ],
 )
 def test_large_ones_only_where_that_was_measured(
-    most: tuple[float, float], counts: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    processor: str, width: int, taken: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "most", lambda: most)
-    x, w = torch.randn(128, 200), torch.randn(200, 128)
-    report = agree(lambda x, w: ((x @ w).relu(), x[:16] @ w), x, w, tolerance=1e-3)
-    assert report.products == counts[0] and sum(report.aten_calls.values()) == 2 - counts[0]
-    batch = torch.randn(8, 16, 200)  # of which each is small
-    report = agree(lambda x, w: x @ w, batch, torch.randn(8, 200, 128), tolerance=1e-3)
-    assert report.products == counts[1] and sum(report.aten_calls.values()) == 1 - counts[1]
+    monkeypatch.setattr(products, "processor", lambda: processor)
+    monkeypatch.setattr(gemm, "vector_bytes", lambda: width)
+    cases = {
+        "small": (4, 12, 64, 64, True),
+        "few": (1, 16, 128, 200, True),
+        "turned": (1, 16, 128, 200, False),
+        "large": (1, 128, 400, 200, True),
+        "batch": (8, 128, 400, 200, False),
+        "huge": (1, 1024, 1024, 1024, False),
+    }
+    assert {name for name, case in cases.items() if products.ahead(*case)} == taken
+
+
+def test_what_the_rule_says_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def only_turned(*given: Any) -> bool:
+        asked.append(given)
+        return not given[-1]
+
+    monkeypatch.setattr(products, "ahead", only_turned)
+    x, w = torch.randn(64, 20), torch.randn(20, 48)
+    report = agree(lambda x, w, v: (x @ w, x @ v.t()), x, w, torch.randn(48, 20), tolerance=1e-4)
+    assert (report.products, sum(report.aten_calls.values())) == (1, 1)
+    assert set(asked) == {(1, 64, 48, 20, True), (1, 64, 48, 20, False)}
 
 
 def test_strict_numerics_are_aten_s() -> None:
@@ -259,3 +277,9 @@ def test_views_of_inputs_that_begin_elsewhere() -> None:
         w = torch.randn(offset + 33 * 24)[offset:].view(33, 24)
         torch.testing.assert_close(run(x, w), x[2:, 1:] @ w[:, 1:].t(), rtol=1e-4, atol=1e-4)
     assert fastpath.last_report().products == 1
+
+
+def test_chunks_of_rows() -> None:
+    """None for none, and no last one of few rows, for which the panels would be copied again."""
+    rows = (0, 1, 384, 575, 576, 768, 788, 960)
+    assert [int(eval(gemm.chunks(m))) for m in rows] == [0, 1, 1, 1, 2, 2, 2, 3]
