@@ -32,6 +32,16 @@ compile_graph.takes_symbols = True  # type: ignore[attr-defined]
 compile_graph.packages = "fastpath.packaging"  # type: ignore[attr-defined]
 
 
+def _alone(graph: Any) -> Any:
+    from refcompiler.aot.alone import alone
+
+    return alone(graph)
+
+
+#: What it is given by itself: see :data:`refcompiler.backends.registry.ALONE`.
+compile_graph.alone = _alone  # type: ignore[attr-defined]
+
+
 def _get_ready(at_first: bool) -> None:
     import sys
 

@@ -16,6 +16,7 @@ from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import GraphModule
 
 from refcompiler.aot.again import Then
+from refcompiler.aot.alone import REASON, alone
 from refcompiler.aot.altering import forms
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
 from refcompiler.aot.currents import currents_of, updating
@@ -135,6 +136,8 @@ def aot_autograd(
     def backend(gm: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
         for name in options:
             raise TypeError(f"this backend has no option {name!r}; it takes none")
+        if alone(gm):
+            return _uncompiled(gm, REASON)
         numbers = number_inputs(example_inputs)
 
         def by_sizes(inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -71,5 +71,12 @@ def aot_eager_decomp_partition(
     return _made(decompositions=core(), partition_fn=min_cut_partition)(graph, inputs)
 
 
+def _alone(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    from refcompiler.aot.alone import alone
+
+    return alone(graph)
+
+
+aot_eager.alone = aot_eager_decomp_partition.alone = _alone
 aot_eager.takes_symbols = True
 aot_eager_decomp_partition.takes_symbols = True

@@ -3,7 +3,8 @@
 DistributedDataParallel sends gradients in buckets while the backward goes on. One graph gives all
 of them at its end. So under it a graph is compiled as a row of graphs, each with the parameters of
 one bucket: a part's backward is a node of autograd of its own. And a program may ask autograd for
-the gradient of what a graph computes, or hook it: then a part ends there.
+the gradient of what a graph computes, or hook it: then a part ends there. What a backend cannot
+compile, though all around it, is a part of its own too.
 """
 
 from __future__ import annotations
@@ -33,15 +34,17 @@ def compile_parts(
     inputs: Sequence[Any],
     limits: Sequence[int],
     asked: Collection[str] = (),
+    alone: Collection[Node] = (),
 ) -> Callable[..., Any]:
     """``backend(graph, inputs)``, or a compiled part for each bucket, one after another.
 
     ``limits``: bytes at which each bucket is full, in the order of sending; the last repeats (none:
-    there are no buckets). ``asked``: names of nodes, each of which ends a part where that can be.
-    ``call.parts``: what the backend made. ``call.fallback``: why one of them runs uncompiled.
+    there are no buckets). ``asked``: names of nodes, each of which ends a part where that can be;
+    ``alone``: nodes that are parts of their own where that can be.
+    ``call.parts``: what the backend made. ``call.fallback``: why some of them run uncompiled.
     """
     cuts = cuts_of(graph, inputs, limits) if limits and torch.is_grad_enabled() else []
-    cuts = sorted({*cuts, *cuts_behind(graph, asked)})
+    cuts = sorted({*cuts, *cuts_behind(graph, asked), *cuts_around(graph, alone)})
     if not cuts:
         return backend(graph, inputs)
     return _Writer(graph, inputs, cuts).compiled(backend)
@@ -81,6 +84,27 @@ def cuts_behind(graph: GraphModule, asked: Collection[str]) -> list[int]:
         if place < len(nodes) and places.may_begin(place, len(nodes)):
             found.append(place)
     return found
+
+
+def cuts_around(graph: GraphModule, alone: Collection[Node]) -> list[int]:
+    """Places of ``alone`` and of the operations behind what takes their results apart."""
+    if not alone:
+        return []
+    nodes = operations(graph)
+    places = _Places(graph, nodes)
+    found: list[int] = []
+    for node in alone:
+        begin = places.made[node]
+        end = begin + 1
+        while end < len(nodes) and _takes_from(nodes[end], node):
+            end += 1
+        ends = [(begin, end), (end, len(nodes))]
+        found += [a for a, b in ends if 0 < a < len(nodes) and places.may_begin(a, b)]
+    return found
+
+
+def _takes_from(node: Node, other: Node) -> bool:
+    return node.target is operator.getitem and node.args[0] is other
 
 
 def operations(graph: GraphModule) -> list[Node]:
@@ -216,8 +240,11 @@ class _Writer:
         exec(compile(source, "<refcompiler parts>", "exec"), names)
         call = names["call"]
         call.source, call.parts = source, tuple(made)
-        reasons = [getattr(part, "fallback", None) for part in made]
-        call.fallback = next((reason for reason in reasons if reason is not None), None)
+        known = [getattr(getattr(part, "report", part), "fallback", None) for part in made]
+        reasons = [reason for reason in known if reason is not None]
+        call.fallback = None
+        if reasons:
+            call.fallback = f"{len(reasons)} of its {len(made)} parts: {reasons[0]}"
         return call
 
     def _result(self, names: dict[str, Any], value: Any) -> str:

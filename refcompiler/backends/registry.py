@@ -28,6 +28,9 @@ TRACES = "traces"
 CHECKS = "check_options"
 #: Set on a backend that has something to start before there is a graph for it.
 READY = "get_ready"
+#: Set on a backend that compiles all but some operators: a function that gives the nodes of a graph
+#: that are to run as they are, so that what is around them is compiled.
+ALONE = "alone"
 _TAGS: dict[str, tuple[str, ...]] = {}
 _REGISTERED: dict[str, Callable] = {}
 
@@ -44,6 +47,12 @@ def compile_graph(backend: Callable, graph: Any, inputs: Sequence[Any]) -> Any:
     from refcompiler.backends.symbols import compiled
 
     return compiled(backend, graph, inputs)
+
+
+def alone_in(backend: Callable, graph: Any) -> list[Any]:
+    """The nodes of ``graph`` that ``backend`` is to be given each by itself."""
+    found = getattr(backend, ALONE, None)
+    return [] if found is None else found(graph)
 
 
 def get_ready(backend: Callable, at_first: bool = False) -> None:

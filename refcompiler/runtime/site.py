@@ -15,7 +15,7 @@ import torch
 
 from refcompiler.ambient import compiling, kept
 from refcompiler.backends.buckets import compile_parts
-from refcompiler.backends.registry import compile_graph, get_ready
+from refcompiler.backends.registry import alone_in, compile_graph, get_ready
 from refcompiler.capture.door import EXAMINED
 from refcompiler.capture.generators import held_within
 from refcompiler.capture.machine import Captured, Symbolic
@@ -485,22 +485,26 @@ class Site(Captures):
         tell = functools.partial(_uncompiled, f"a graph of {operations} operations of {self.title}")
         if reason is not None:
             tell(reason)
-        if hasattr(report, "tell"):  # a backward is compiled when it first runs
-            report.tell = tell
+        for part in getattr(compiled, "parts", (compiled,)):
+            made: Any = getattr(part, "report", None)
+            if hasattr(made, "tell"):  # a backward is compiled when it first runs
+                made.tell = tell
         writes = graph.meta.get("refcompiler_writes", False)
         held = held_within(graph)
         return Checked(compiled, len(outputs), name, self.title, writes, held)
 
     def by_buckets(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
-        """Compiled in parts where gradients are sent while the backward goes on, or asked for."""
+        """Compiled in parts where gradients are sent while the backward goes on, or asked for, and
+        around what the backend cannot compile."""
         backend = functools.partial(compile_graph, self.backend)
         limits = graph.meta["refcompiler_buckets"] or limits_now()
         if config.optimize_ddp in (False, "no_optimization"):
             limits = ()
         asked = self.examined | {n.name for n in graph.graph.nodes if EXAMINED in n.meta}
-        if not limits and not asked:
+        alone = alone_in(self.backend, graph)
+        if not limits and not asked and not alone:
             return backend(graph, inputs)
-        return compile_parts(backend, graph, inputs, limits, asked)
+        return compile_parts(backend, graph, inputs, limits, asked, alone)
 
     # ---- explanations -----------------------------------------------------------------------
 

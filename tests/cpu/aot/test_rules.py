@@ -16,6 +16,7 @@ from refcompiler.aot import backend, function, joint, observation, wrapper
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from specs.ahead import AHEAD
 from tests.cpu.aot import (
+    test_alone,
     test_higher_order,
     test_loops,
     test_memory,
@@ -404,6 +405,6 @@ def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_every_rule_has_a_test() -> None:
     elsewhere = test_higher_order.KEPT.keys() | test_memory.KEPT | test_symbols.KEPT.keys()
     elsewhere |= test_reads.KEPT | test_writes.KEPT | test_loops.KEPT.keys()
-    elsewhere |= test_view_chains.KEPT
+    elsewhere |= test_view_chains.KEPT | test_alone.KEPT
     elsewhere |= test_repeats.KEPT.keys()
     assert CASES.keys() | CHECKS.keys() | elsewhere == set(AHEAD.names())
