@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fastpath
+from refcompiler.runtime.counters import reasons
 from tests.slow.batteries.training import Backend
 
 LIMIT = 90  # seconds for a case
@@ -52,10 +53,15 @@ class Watched:
         elif (report := fastpath.last_report()) is not None:
             found.graphs = 1
             found.kernels, found.calls = report.kernels, sum(report.aten_calls.values())
-            found.fallback = str(report.fallback or "")
+            found.fallback = "; ".join([str(report.fallback or ""), *self._parts()]).strip("; ")
         if not found.graphs:
             found.fallback = "no graph"
         return found
+
+    @staticmethod
+    def _parts() -> list[str]:
+        """Why graphs, or parts of them, run as they are: the report is of the last part."""
+        return [str(reason) for reason in reasons("uncompiled")]
 
 
 def lost(name: str, way: str, error: BaseException) -> Found:
