@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refcompiler.ambient import compiling, kept
-from refcompiler.backends.buckets import compile_parts
+from refcompiler.backends.parts import compile_parts
 from refcompiler.backends.registry import alone_in, compile_graph, get_ready
 from refcompiler.capture.door import EXAMINED
 from refcompiler.capture.generators import held_within
@@ -469,7 +469,7 @@ class Site(Captures):
         name = getattr(self.backend, "__name__", type(self.backend).__name__)
         try:
             with kept(), compiling(), timed("backend"):
-                compiled = self.by_buckets(graph, inputs)
+                compiled = self.by_parts(graph, inputs)
         except Exception as error:
             raise BackendError(
                 f"backend {name} failed to compile a graph of {operations} operations of "
@@ -493,7 +493,7 @@ class Site(Captures):
         held = held_within(graph)
         return Checked(compiled, len(outputs), name, self.title, writes, held)
 
-    def by_buckets(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+    def by_parts(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
         """Compiled in parts where gradients are sent while the backward goes on, or asked for, and
         around what the backend cannot compile."""
         backend = functools.partial(compile_graph, self.backend)

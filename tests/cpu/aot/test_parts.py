@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import refcompiler
 from refcompiler import errors
 from refcompiler.aot import function
-from refcompiler.backends.buckets import compile_parts, cuts_of, operations
+from refcompiler.backends.parts import compile_parts, cuts_of, operations
 
 SIZE = 16
 BYTES = SIZE * SIZE * 4
