@@ -392,9 +392,9 @@ class _Tracer:
                 values = [*map(plain, found), *self.seen.numbers]
                 if not self.training:
                     return values
+                currents.end(self.flat)
                 for node in _nodes():
                     node.meta.setdefault(PHASE, FORWARD)
-                currents.end(self.flat)
                 gradients, begun = self._backward(found, leaves, cotangents)
                 renewed = currents.renewed()
             gradients[len(leaves) : len(leaves)] = [None] * len(renewed)

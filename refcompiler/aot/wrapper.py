@@ -20,9 +20,10 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot import gates as gates_
 from refcompiler.aot.bases import DATA, Base
 from refcompiler.aot.chains import GIVEN, Over
-from refcompiler.aot.function import Program, apply, set_versions
+from refcompiler.aot.function import Program, apply
 from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, newest
 from refcompiler.aot.inputs import resolved
+from refcompiler.aot.kept import set_versions
 from refcompiler.aot.layout import view_of_bits
 from refcompiler.aot.observation import (
     Again,

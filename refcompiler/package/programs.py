@@ -543,7 +543,7 @@ def _unpack_derivable(u: Unpacker, graph: Any, lifted: Any, state: Any, *known: 
 
 _DERIVABLE = (
     *("places", "given", "outputs", "repeated", "written", "asked", "replaced"),
-    *("kept", "draws", "holds", "live"),
+    *("kept", "draws", "holds", "live", "counted", "loose"),
 )
 
 
