@@ -374,6 +374,8 @@ def _compile(
             known_currents = joint.currents
             if joint.order:
                 numbers = _as_eager(joint, leaves, seen.bits)
+            if seen.passes and (bases or joint.inner):
+                raise Unsupported("an output is a view that a custom function made, among others")
         except Unsupported:
             raise
         except _DEPENDENT as error:
