@@ -568,6 +568,7 @@ def _training(
         turns=joint.turns,
         currents=currents_of(forward, backward, saved),
         aliases=[*read],
+        rewrites=joint.rewrites,
     )
 
 

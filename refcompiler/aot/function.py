@@ -118,6 +118,7 @@ class Program:
     #: Which of the saved tensors the backward reads as they are by then, and may write to.
     currents: Sequence[int] = ()
     aliases: Sequence[int] = ()  # and which it only reads so
+    rewrites: bool = False  # whether it writes to any
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:
@@ -257,7 +258,7 @@ class Program:
 
         def call(arguments: list[Any]) -> list[Any]:
             kept, rows = arguments[:count], itertools.count()
-            at = [self.numbers + n for n in self.currents]
+            at = [self.numbers + n for n in self.currents if self.rewrites]
             before = {n: kept[n].detach().clone() for n in at}
 
             def one(tangents: list[Any]) -> Any:
@@ -322,9 +323,9 @@ class Program:
                 names = [n.target for n in graph.graph.find_nodes(op="placeholder")]
                 tangents = names[self.numbers + self.tensors :]
                 graph, simply = without(graph, {str(tangents[n]) for n in missing})
-                if self.currents or not simply or not is_even(self.uneven, missing):
+                if self.rewrites or not simply or not is_even(self.uneven, missing):
                     found = self.traced_for(missing, graph)
-                if self.currents and found is None:  # of which nobody knows what is written
+                if self.rewrites and found is None:  # of which nobody knows what is written
                     raise RuntimeError(UNKNOWN)
             found = self.compiled[missing] = found or self.compile_backward(graph)
             self.has_compiled()

@@ -187,10 +187,13 @@ class _First(_Turns):
 
 
 class _Again(_Turns):
-    def __init__(self, kept: _Kept):
-        super().__init__(kept)
+    """Entered anew by each backward of a trace: one of second derivatives has several."""
+
+    def __enter__(self) -> Any:
+        self.turns = {}
         self.count = 0
         self.turn = next(_TURNS)
+        return super().__enter__()
 
     def ignore(self, func: Any, args: Any, kwargs: Any) -> Any:
         last = next(_newest())

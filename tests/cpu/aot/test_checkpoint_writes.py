@@ -322,6 +322,38 @@ def test_by_name(backend: str) -> None:
     assert not refcompiler.counters()["uncompiled"]
 
 
+def _reads_what_is_written(x: Any, b: Any) -> Any:
+    y = kept(lambda a: (a * b).tanh().sin(), x)
+    b.add_(1)
+    return y
+
+
+def _draws_beside_a_write(x: Any, b: Any) -> Any:
+    y = kept(lambda a: F.dropout(a.sin(), 0.5) * b.exp(), x)
+    z = b * x
+    b.mul_(2)
+    return y, z.detach()
+
+
+@pytest.mark.parametrize("program", [_reads_what_is_written, _draws_beside_a_write])
+def test_second_derivatives_of_what_is_only_read(program: Callable[..., Any]) -> None:
+    """They are traced, with a run of the region for each backward, and compiled."""
+    backend = Compiler()
+    sides = []
+    for call in (refcompiler.compile(program, backend=backend, fullgraph=True), program):
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            x, b = torch.randn(4, 8, requires_grad=True), torch.randn(8)
+            y, *_ = found if isinstance(found := call(x, b), tuple) else (found,)
+            (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+            (y.sum() + first.square().sum()).backward()
+            sides.append([y.detach(), first.detach(), x.grad, b, torch.get_rng_state()])
+    for ours, theirs in zip(sides[:2], sides[2:], strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, other)
+    assert backend.reasons == [None]
+
+
 def test_sizes_that_change() -> None:
     def step(call: Callable[..., Any], model: nn.Module) -> list[Any]:
         seen = []
