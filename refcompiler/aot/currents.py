@@ -152,7 +152,9 @@ class Currents:
                 self.refused = self.refused or _WRITES
 
     def _instead(self, t: Any, outside: Any, is_read: bool) -> Any:
-        alias = self.aliases.get(self.places_of.get(id(outside), -1)) if is_read else None
+        if not is_read:  # saved, so that a write since is an error
+            return t
+        alias = self.aliases.get(self.places_of.get(id(outside), -1))
         if alias is not None:
             return alias
         place = self.changed.get(id(t))

@@ -24,6 +24,7 @@ FREED = (
     ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
     "graph a second time or if you need to access saved tensors after calling backward."
 )
+_DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
 #: Makes these the versions of tensors.
 set_versions = torch._C._autograd._unsafe_set_version_counter
 
@@ -135,6 +136,8 @@ class _Holder(torch.autograd.Function):
 
 def _refuse(t: torch.Tensor, version: int) -> None:
     """The error of autograd for a saved tensor that had this version: it is asked to say it."""
+    if t._is_view() and torch._C._autograd._get_creation_meta(t) != _DEFAULT:
+        t = t.detach()  # the forward made it, and that has another error
     now = t._version
     leaf = torch.zeros((), requires_grad=True)
     set_versions((t,), (version,))
