@@ -435,8 +435,10 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "custom function",
             "A custom autograd.Function has the backward that its author wrote.",
-            "The trace runs it under autograd, so its backward is what is traced. Where an output "
-            "is a view of an input that one made, the graph runs as it is.",
+            "The trace runs it under autograd, so its backward is what is traced. A result that is "
+            "a view of an input, made by one, is such a view of the call's input, whose gradient "
+            "goes to what the graph gives. Where a result is computed of such a view that is a "
+            "result too, the graph runs as it is.",
         ),
         Rule(
             "inputs that share memory",

@@ -19,7 +19,7 @@ from refcompiler.aot.again import Then
 from refcompiler.aot.alone import REASON, alone
 from refcompiler.aot.altering import forms
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
-from refcompiler.aot.currents import currents_of, updating
+from refcompiler.aot.currents import READ, currents_of, updating
 from refcompiler.aot.depends import Chain
 from refcompiler.aot.draws import drawing, draws_from_state
 from refcompiler.aot.effects import stays
@@ -45,6 +45,7 @@ from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
 from refcompiler.aot.partition.packing import is_packed
 from refcompiler.aot.private import memory, private_count
+from refcompiler.aot.saved import AS_IT_IS
 from refcompiler.aot.sizes import Sized, compile_for_sizes, number_inputs
 from refcompiler.aot.symbols import (
     deciding,
@@ -376,6 +377,8 @@ def _compile(
             known_currents = joint.currents
             if joint.order:
                 numbers = _as_eager(joint, leaves, seen.bits)
+            if seen.passes and (bases or joint.inner):
+                raise Unsupported("an output is a view that a custom function made, among others")
         except Unsupported:
             raise
         except _DEPENDENT as error:
@@ -538,6 +541,9 @@ def _training(
             made = where(decided, values, _flat(made), plainly)
         return updating(_boxed(made), graph, joint.currents)
 
+    read = {n: node.meta[READ] for n, node in enumerate(saved) if READ in _meta(node)}
+    links = [*joint.links.kept(saved[:tensors], seen.layouts(fakes))]
+    links += [(n, place, AS_IT_IS) for n, place in read.items()]
     versions = seen.versions(made)
     forward.meta["outputs"] = joint.outputs  # the rest is kept for the backward
     compiled = compilers.forward(forward, given[:inputs])
@@ -559,16 +565,18 @@ def _training(
         kept_views=_views(saved[:tensors], made),
         saves=joint.saving != 0 or tensors > 0,
         saving=joint.saving,
-        kept_written=[
-            each
-            for each in joint.links.kept(saved[:tensors], seen.layouts(fakes))
-            if each[1] not in inference
-        ],
+        kept_written=[each for each in links if each[1] not in inference],
         numbered=tuple(versions),
         versions=tuple(versions.values()),
         turns=joint.turns,
         currents=currents_of(forward, backward, saved),
+        aliases=[*read],
+        rewrites=joint.rewrites,
     )
+
+
+def _meta(node: Any) -> Mapping[str, Any]:
+    return getattr(node, "meta", {})
 
 
 def _views(saved: Sequence[Any], made: Sequence[Any]) -> list[int]:

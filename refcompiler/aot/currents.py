@@ -2,9 +2,9 @@
 
 Autograd keeps the arguments of such a region, and nothing that its function reads besides, such as
 a module's buffers: a recompute reads these as they are by then, and what the function writes to
-them it writes again. So a trace has one more input for each of them, which nothing but the backward
-reads, and the backward's graph gives new values behind its gradients. A call keeps the tensor, and
-counts no writes to it.
+them it writes again. So a trace has one more input for each of those, which nothing but the
+backward reads, and the backward's graph gives new values behind its gradients. A call keeps the
+tensor, and counts no writes to it. Of what is only read the forward saves an alias, with no count.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from torch.fx.experimental.proxy_tensor import (
 )
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.checkpoint import CheckpointPolicy
 
 from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Unsupported, fake_like
@@ -37,6 +38,8 @@ from refcompiler.shapes.known import same
 
 #: In the meta of such an input: how many writes to it the backward counts.
 CURRENT = "current"
+#: In the meta of an alias of an input that is only read: the input's place.
+READ = "read again"
 _NAME = "currents_"
 _WRITES = "a checkpointed region writes to a value of the graph"
 
@@ -63,6 +66,13 @@ class Currents:
         self.first = {n: plain(t) for n, t in self.inputs.items()}
         #: By place, what stands in a recompute for an input that the forward has written to.
         self.made: dict[int, _Current] = {}
+        #: Places of what regions read that is no argument of theirs, and of arguments; by place,
+        #: what a recompute reads for it. By identity, the places of what stands for inputs.
+        self.read: set[int] = set()
+        self.arguments: set[int] = set()
+        self.aliases: dict[int, Any] = {}
+        self.places_of = {id(t): n for n, t in self.inputs.items()}
+        self.standing: list[Any] = []
         self.backward = False
         self.refused = ""
         self.ends: dict[int, torch.Tensor] = {}
@@ -89,17 +99,45 @@ class Currents:
         self.results = [(t, plain(t)) for t in leaves]
         for n in self.known or ():
             self._current(n)
+        for n in sorted(self.read - {*self.changed.values(), *self.unfit} - self.arguments):
+            self.aliases[n] = self._alias(n)
+
+    def _alias(self, place: int) -> Any:
+        """An input as it is when the backward runs, for what reads no other value of it."""
+        tracing = get_proxy_mode()
+        assert tracing is not None
+        known = self.ends[place]
+        given = get_proxy_slot(known, tracing.tracer).proxy
+        alias = torch.ops.aten.alias.default
+        proxy = tracing.tracer.create_proxy("call_function", alias, (given,), {})
+        with _disable_current_modes(), self.mode, torch.no_grad():
+            value = alias(known)
+        with _disable_current_modes():
+            track_tensor_tree(value, proxy, constant=None, tracer=tracing.tracer)
+        proxy.node.meta[UNCOUNTED], proxy.node.meta[READ] = True, place
+        proxy.node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+        tensor = FunctionalTensor.to_functional(value)
+        return tensor.requires_grad_(self.inputs[place].requires_grad)
 
     @contextlib.contextmanager
-    def again(self, operands: Sequence[Any], saved: Collection[int]) -> Iterator[list[Any]]:
+    def again(
+        self, operands: Sequence[Any], saved: Collection[int], outside: Sequence[Any]
+    ) -> Iterator[list[Any]]:
         """A region is computed again: of what it is given, in the place of ``operands``.
 
-        ``saved``: which of them are its arguments.
+        ``saved``: which of them are its arguments; ``outside``: what they are outside of it.
         """
         if not self.backward:
+            for n, (t, there) in enumerate(zip(operands, outside, strict=True)):
+                place = self.places_of.get(id(there))
+                if place is not None:
+                    (self.arguments if n in saved else self.read).add(place)
+                    self.places_of[id(t)] = place
+                    self.standing.append(t)
             yield [*operands]
             return
-        given = [self._instead(t) for t in operands]
+        pairs = zip(operands, outside, strict=True)
+        given = [self._instead(*pair, n not in saved) for n, pair in enumerate(pairs)]
         own = {id(current.tensor) for current in self.made.values()}
         tensors = [t for t in given if isinstance(t, torch.Tensor) and id(t) not in own]
         before = [plain(t) for t in tensors]
@@ -113,7 +151,12 @@ class Currents:
             if any(plain(t) is not value for t, value in zip(tensors, before, strict=True)):
                 self.refused = self.refused or _WRITES
 
-    def _instead(self, t: Any) -> Any:
+    def _instead(self, t: Any, outside: Any, is_read: bool) -> Any:
+        if not is_read:  # saved, so that a write since is an error
+            return t
+        alias = self.aliases.get(self.places_of.get(id(outside), -1))
+        if alias is not None:
+            return alias
         place = self.changed.get(id(t))
         if place is None or place in self.unfit:
             return t
@@ -195,10 +238,12 @@ def _memory(t: torch.Tensor) -> int:
 CURRENTS: ContextVar[Currents | None] = ContextVar("CURRENTS", default=None)
 
 
-def again(operands: Sequence[Any], saved: Collection[int]) -> Any:
-    """While a region is computed again, in whatever trace: what it is given."""
+def again(operands: Sequence[Any], saved: Collection[int], outside: Sequence[Any]) -> Any:
+    """While a region is computed, in whatever trace: what it is given."""
     known = CURRENTS.get()
-    return contextlib.nullcontext([*operands]) if known is None else known.again(operands, saved)
+    if known is None:
+        return contextlib.nullcontext([*operands])
+    return known.again(operands, saved, outside)
 
 
 def argument_places(tensors: Sequence[Any]) -> list[int]:

@@ -16,10 +16,19 @@ from refcompiler.aot.batches import each, has_batch, older
 from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.gates import Gates, directly, with_hooks
 from refcompiler.aot.inputs import has_bits
+from refcompiler.aot.kept import (
+    FREED,
+    kept_by,
+    laid_out,
+    lay_out,
+    otherwise,
+    set_versions,
+    unwritten,
+)
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
-from refcompiler.aot.remaining import CHANGED, SELECTIVE, Remaining, Shares, remaining
+from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.saved import How
 from refcompiler.aot.second import Call, ends, reach, second
 from refcompiler.aot.twice import Derivable, derivable, once
@@ -29,12 +38,6 @@ _VERSION = operator.attrgetter("_version")
 _is_view = torch.Tensor._is_view
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _transformed = torch._C._are_functorch_transforms_active
-_FREED = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after "
-    "they have already been freed). Saved intermediate values of the graph are freed when you call "
-    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
-    "graph a second time or if you need to access saved tensors after calling backward."
-)
 UNKNOWN = (
     "this backward, of some results alone, cannot be traced, and a checkpointed region writes to "
     "what is outside of it. Compute it uncompiled (torch.compiler.disable or backend='eager')"
@@ -114,6 +117,8 @@ class Program:
     open: Sequence[int] = ()  # inputs with a gradient that are neither saved nor sure to be leaves
     #: Which of the saved tensors the backward reads as they are by then, and may write to.
     currents: Sequence[int] = ()
+    aliases: Sequence[int] = ()  # and which it only reads so
+    rewrites: bool = False  # whether it writes to any
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:
@@ -142,6 +147,7 @@ class Program:
         self.own = [n for n in own if n not in written]
         #: Those that the call puts an input in the place of, if nobody else has them by then.
         self.passing = [n for n in own if n in written]
+        self.unhooked = [*self.currents, *self.aliases]  # hooks are for what autograd saves
         self.nothing = (None,) * self.outputs
         self.comings: dict[tuple[bool, ...], Coming] = {}
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
@@ -186,13 +192,13 @@ class Program:
         """
         if len(self.differentiable) == 1:
             return None
-        return _unwritten(node, self.shares.needed(asked))
+        return unwritten(node, self.shares.needed(asked))
 
     def arguments(self, node: Any) -> list[Any]:
         """What the forward of a call has kept for its backward, which stays."""
         found = [*node.numbers, *kept_by(node, self.saves)]
         if node.hooked_tensors:
-            _lay_out(node, found)
+            lay_out(node, found)
         return found
 
     def coming(self, absent: tuple[bool, ...]) -> Coming:
@@ -226,7 +232,7 @@ class Program:
                 if self.laid_for is not None and _lies_otherwise(tangent, stride):
                     other += ((n, tangent.stride()),)
                 else:
-                    tangent = _laid_out(tangent, layout)
+                    tangent = laid_out(tangent, layout)
             arguments.append(tangent)
         missing = tuple(absent)
         if casts and self.cast_for is not None:
@@ -239,7 +245,7 @@ class Program:
         if found is None:
             first = len(arguments) - len(tangents)
             for n, _ in other:
-                arguments[first + n] = _laid_out(arguments[first + n], tangents[n][-1])
+                arguments[first + n] = laid_out(arguments[first + n], tangents[n][-1])
         return missing, found
 
     def take_batch(
@@ -252,7 +258,7 @@ class Program:
 
         def call(arguments: list[Any]) -> list[Any]:
             kept, rows = arguments[:count], itertools.count()
-            at = [self.numbers + n for n in self.currents]
+            at = [self.numbers + n for n in self.currents if self.rewrites]
             before = {n: kept[n].detach().clone() for n in at}
 
             def one(tangents: list[Any]) -> Any:
@@ -289,7 +295,7 @@ class Program:
         tangents = node.tangents if self.symbolic else self.tangents
         missing = tuple([n for n, place, *_ in tangents if given[place] is None])
         found = [
-            t if t is None or t.stride() == stride and not has_bits(t) else _laid_out(t, layout)
+            t if t is None or t.stride() == stride and not has_bits(t) else laid_out(t, layout)
             for t, stride, layout in [(given[place], *how) for _, place, *how in tangents]
         ]
         return missing, found
@@ -317,9 +323,9 @@ class Program:
                 names = [n.target for n in graph.graph.find_nodes(op="placeholder")]
                 tangents = names[self.numbers + self.tensors :]
                 graph, simply = without(graph, {str(tangents[n]) for n in missing})
-                if self.currents or not simply or not is_even(self.uneven, missing):
+                if self.rewrites or not simply or not is_even(self.uneven, missing):
                     found = self.traced_for(missing, graph)
-                if self.currents and found is None:  # of which nobody knows what is written
+                if self.rewrites and found is None:  # of which nobody knows what is written
                     raise RuntimeError(UNKNOWN)
             found = self.compiled[missing] = found or self.compile_backward(graph)
             self.has_compiled()
@@ -354,8 +360,6 @@ class Coming:
         return True
 
 
-#: Makes these the versions of tensors.
-set_versions = torch._C._autograd._unsafe_set_version_counter
 #: Whether the backward that runs now may run again.
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _task = torch._C._current_graph_task_id
@@ -405,9 +409,9 @@ class Compiled(torch.autograd.Function):
         else:
             for n in program.passing:
                 kept[n] = kept[n].detach()
-            if program.currents:  # hooks are for what autograd saves
-                ctx.currents = [kept[n] for n in program.currents]
-                for n in program.currents:
+            if program.unhooked:
+                ctx.currents = [kept[n] for n in program.unhooked]
+                for n in program.unhooked:
                     kept[n] = None
             ctx.hooked_tensors = True
             ctx.saved_layouts = [t if t is None else Layout.of(t) for t in kept]
@@ -441,7 +445,7 @@ class Compiled(torch.autograd.Function):
         if ctx.once:
             passing = program.asked(given) & ctx.once
             if passing & ctx.gone:
-                raise RuntimeError(_FREED)
+                raise RuntimeError(FREED)
             if not keeps_graph():
                 ctx.gone |= passing
         frees = program.saves and not keeps_graph()
@@ -452,7 +456,7 @@ class Compiled(torch.autograd.Function):
             or ctx.hooked_tensors
             or [*map(_VERSION, kept[: len(versions)])] != versions
         ):
-            arguments, left, spent = _otherwise(ctx, program, given)
+            arguments, left, spent = otherwise(ctx, program, given)
             versions = None
         elif frees and not ctx.numbers:
             arguments = kept
@@ -489,7 +493,7 @@ class Compiled(torch.autograd.Function):
         if frees and (missing or left or program.releases):
             ctx.left = program.left(missing, arguments, spent, versions) if missing else None
             if not missing and program.releases:
-                ctx.noted = (), ()  # as what was saved it is needed no more
+                ctx.noted = (), (), ()  # as what was saved it is needed no more
         tangents = [*given] if grows else ()
         given.clear()
         if grows and again is not None and originals is not None:
@@ -554,127 +558,8 @@ def _lies_otherwise(t: torch.Tensor, stride: Sequence[int]) -> bool:
     return any(n > 1 and a != b for n, a, b in zip(t.shape, t.stride(), stride, strict=True))
 
 
-def _lay_out(node: Any, arguments: list[Any]) -> None:
-    """Saved tensors as the graph has them, which hooks may have given back otherwise."""
-    first = len(node.numbers)
-    for n, layout in enumerate(node.saved_layouts, first):
-        t = arguments[n]  # None if it was written to
-        if t is None or layout is None:
-            continue
-        if t.stride() != layout.stride or has_bits(t):
-            arguments[n] = _laid_out(t, layout)
-
-
-def _laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:
-    with torch.no_grad():
-        for d, stride in enumerate(layout.stride):
-            t = t if stride else t.narrow(d, 0, min(t.shape[d], 1))  # what is expanded
-        made = torch.empty_strided(t.shape, layout.stride, dtype=t.dtype, device=t.device)
-        return made.copy_(t).expand(layout.size)
-
-
 def _tracked(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
-
-
-def _unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
-    """The saved tensors, None for those that were written to; None if it cannot tell.
-
-    One that is ``needed`` and was written to is an error. Torch 2.11 can only unpack all.
-    """
-    if not node.hooked_tensors:
-        if node.kept is None:  # freed
-            return None
-        kept = [*node.kept]
-        for n, version in enumerate(node.versions):
-            if kept[n]._version != version:
-                if n in needed:
-                    _refuse(kept[n], version)
-                kept[n] = None
-        return kept
-    try:
-        raw = node._raw_saved_tensors
-    except RuntimeError:  # freed
-        return None
-    if not hasattr(torch._C._autograd.SavedTensor, "unpack"):
-        return None
-    found: list[Any] = []
-    for n, one in enumerate(raw):
-        try:
-            found.append(one.unpack())
-        except RuntimeError:
-            if n in needed:
-                raise
-            found.append(None)
-    return _with_currents(node, found)
-
-
-def _with_currents(node: Any, found: list[Any]) -> list[Any]:
-    for n, t in zip(node.program.currents, node.currents):
-        found[n] = t
-    return found
-
-
-def kept_by(node: Any, saves: bool = True) -> list[Any]:
-    """The saved tensors of a call; one that was written to is an error."""
-    if node.hooked_tensors:
-        return _with_currents(node, [*node.saved_tensors]) if saves else []
-    if node.kept is None:
-        raise RuntimeError(_FREED)
-    _refuse_written(node)
-    return [*node.kept]
-
-
-def _otherwise(
-    node: Any, program: Program, given: Sequence[Any]
-) -> tuple[list[Any], Remaining | None, int]:
-    """What the backward takes where hooks have what is saved, or some is freed or was written to.
-
-    And what a backward of other outputs has left, of which that is, and for which tangents.
-    """
-    left, spent = None, 0
-    try:
-        arguments = [*node.numbers, *kept_by(node, program.saves)]
-    except RuntimeError:
-        left = node.left  # behind a backward of other outputs
-        asked = program.asked(given)
-        spent = left.spent if left else 0
-        tensors = left.take(asked) if left else program.unwritten(node, asked)
-        if tensors is None:
-            if program.shares.repeats(asked, asked):
-                raise
-            tensors, spent = [None] * program.tensors, program.every
-        arguments = [*node.numbers, *tensors]
-    if node.hooked_tensors and left is None:
-        _lay_out(node, arguments)
-    return arguments, left, spent
-
-
-def _refuse_written(node: Any) -> None:
-    for t, version in zip(node.kept, node.versions):
-        if t._version != version:
-            _refuse(t, version)
-
-
-class _Holder(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(kept)
-        return leaf.detach()
-
-
-def _refuse(t: torch.Tensor, version: int) -> None:
-    """The error of autograd for a saved tensor that had this version: it is asked to say it."""
-    now = t._version
-    leaf = torch.zeros((), requires_grad=True)
-    set_versions((t,), (version,))
-    try:
-        with torch.enable_grad():
-            held = _Holder.apply(leaf, t)  # torch 2.11 frees what nobody holds the result of
-    finally:
-        set_versions((t,), (now,))
-    _ = held.grad_fn.saved_tensors
-    raise RuntimeError(CHANGED)
 
 
 def _edges(node: Any) -> Sequence[Any]:

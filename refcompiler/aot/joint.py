@@ -85,6 +85,7 @@ class Joint:
     #: Places of inputs that the graph takes once more, the last (:mod:`refcompiler.aot.currents`).
     #: Behind all gradients it gives a new value for each of them, or None.
     currents: list[int] = field(default_factory=list)
+    rewrites: bool = False  # whether it has a new value for one
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -214,7 +215,7 @@ def trace(
                 made = torch.empty_strided(layout.size, stride, dtype=dtype, device=device)
                 tangents.append(made)
             first = len(tangents)
-            like = [fakes[n] for n in primals]
+            like = [fakes[n] for n in (*primals, *(currents or ()))]
             like += tangents
             for n in itertools.chain.from_iterable(second or ()):
                 known = like[n]
@@ -285,6 +286,7 @@ def trace(
         tracer.depends,
         tracer.turns,
         again,
+        tracer.rewrites,
     )
 
 
@@ -344,6 +346,7 @@ class _Tracer:
         self.mode: Any = None
         self.currents: Currents | None = None
         self.known_currents: Sequence[int] | None = None
+        self.rewrites = False
         self.reads: Sequence[int] | None = None
         self.several: list[int] = []  # of those that were found
         self.order: list[int] = []
@@ -392,11 +395,12 @@ class _Tracer:
                 values = [*map(plain, found), *self.seen.numbers]
                 if not self.training:
                     return values
+                currents.end(self.flat)
                 for node in _nodes():
                     node.meta.setdefault(PHASE, FORWARD)
-                currents.end(self.flat)
                 gradients, begun = self._backward(found, leaves, cotangents)
                 renewed = currents.renewed()
+                self.rewrites = any(value is not None for value in renewed)
             gradients[len(leaves) : len(leaves)] = [None] * len(renewed)
             found = [None if g is None else plain(g) for g in (*gradients, *begun)]
             count = len(gradients)
@@ -568,7 +572,8 @@ class _Tracer:
     ) -> list[Any]:
         """The gradients that ``second`` says, for inputs and tangents."""
         assert self.second is not None
-        count = len(primals)
+        own = len(primals)
+        count = own + len(self.known_currents or ())  # which have numbers, and no gradients
         first = count + len(self.tangents)
         inputs = {n: primals[n] for n in wanted}
         gradients = {count + n: given[self.cotangents[n]] for n in there}
@@ -603,9 +608,9 @@ class _Tracer:
             results = dict(zip(there, outputs, strict=True))
             there_are = {n: t for n, t in found.items() if t is not None}
             self.depends = Depends.of(there_are, inputs, gradients, results)
-            return [None] * count
+            return [None] * own
         last = len(self.second[-1]) if self.second else 0
-        return [found.get(n) for n in range(first - last)]
+        return [found.get(n) for n in (*range(own), *range(count, first - last))]
 
     def _between(self, found: Sequence[Any]) -> dict[Key, torch.Tensor]:
         """What a caller can name, and results may be computed from."""

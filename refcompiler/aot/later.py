@@ -108,7 +108,7 @@ class Later:
         It takes what the backward takes, and what comes back to these, derivative for derivative;
         it gives what comes back to the inputs, then to all gradients but the last.
         """
-        if self.joint.currents:
+        if self.joint.rewrites:
             raise RuntimeError(f"{TWICE} (a checkpointed region writes to what is outside of it)")
         try:
             with deciding(self.env) as decided:
@@ -122,7 +122,7 @@ class Later:
 
     def depends_for(self, missing: tuple[int, ...], chain: Chain) -> Depends | None:
         """What those depend on; None if it cannot be told."""
-        if self.joint.currents:
+        if self.joint.rewrites:
             return None
         try:
             with deciding(self.env):
@@ -133,7 +133,7 @@ class Later:
 
     def stages(self) -> Stages:
         """The backward in stages."""
-        if self.joint.currents:
+        if self.joint.rewrites:
             raise RuntimeError(REFUSED.format(why="writes to what is outside of a checkpoint"))
         try:
             with deciding(self.env) as decided:

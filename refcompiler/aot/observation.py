@@ -20,9 +20,11 @@ from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
 from refcompiler.aot.reads import stale
 from refcompiler.aot.regions.table import OBSERVED
+from refcompiler.aot.through import Through
 from refcompiler.aot.views import (
     SYMBOLIC,
     Copy,
+    OfFunction,
     has_gaps_or_overlaps,
     is_data,
     is_untracked,
@@ -111,7 +113,7 @@ class Plain:
     value: Any
 
 
-Output = Same | Again | ViewOf | Value | Plain
+Output = Same | Again | ViewOf | Value | Plain | Through
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,11 @@ class Observation:
         found = Write(place, False, requires_grad, counted=False)
         self.writes.append(found)
         return found
+
+    @property
+    def passes(self) -> bool:
+        """Whether a result is a view that a custom function made of an input."""
+        return any(isinstance(output, Through) for output in self.outputs)
 
     @property
     def requires_grad(self) -> bool:
@@ -473,6 +480,9 @@ class _Observer:
                 if more and output.view.before:
                     raise Unsupported("a view older than a write has sizes that the graph finds")
                 found |= more
+            elif isinstance(output, Through):
+                at = output.layout
+                found |= _roots((*at.size, *at.stride, at.offset), known)
         for write in self.seen.writes:
             if write.layout is not None:
                 at = write.layout
@@ -495,7 +505,19 @@ class _Observer:
             self.by_storage.setdefault(storage, []).append(n)
             return None
         moved = self._is_of_moved(t, place)
-        return ViewOf(place, self._view(t, self.inputs[place]), moved)
+        try:
+            return ViewOf(place, self._view(t, self.inputs[place]), moved)
+        except OfFunction:
+            base, before = self.inputs[place], self.before[place]
+            same = t.dtype == base.dtype and not has_bits(base) and not t.is_inference()
+            assert before is not None
+            if moved or not same or base._version != before.version or is_outdated(t):
+                raise
+            at = Layout.of(t)
+            layout = Layout(at.size, at.stride, at.offset - Layout.of(base).offset)
+            assert t.grad_fn is not None
+            name = t.grad_fn.name().partition("Backward")[0]
+            return Through(self._slot(n, False, t), place, layout, name)
 
     def _is_of_moved(self, t: torch.Tensor, place: int) -> bool:
         """Whether ``t`` is a view of an input that it shares its new memory with."""
@@ -559,6 +581,8 @@ class _Observer:
         tracked = torch.is_grad_enabled()
         if base.requires_grad:
             tracked = not before and t.grad_fn is not None
+        if t.requires_grad and not base.requires_grad and t.grad_fn is not None:
+            raise OfFunction("an output is a view of what requires no gradient")
         if base.requires_grad and tracked and not leads_to(t, base):
             raise Unsupported("an output is a view of one that was made without gradients")
         bits = t.dtype != base.dtype

@@ -35,6 +35,8 @@ TWICE = (
 
 
 _VERSION = operator.attrgetter("_version")
+#: What a call has noted of its inputs: see :meth:`Derivable.note`.
+Notes = tuple[list[int], list[Any], Sequence[int]]
 
 
 def _version(t: torch.Tensor) -> int:
@@ -92,6 +94,10 @@ class Derivable:
             n for n, place in enumerate(places) if not leaves[place] and place not in away
         ]
         self.replaced = [n for n, at in enumerate(places) if at in away]
+        own = [n for n, at in enumerate(places) if leaves[at] and n not in self.written]
+        #: Leaves that are saved, which tells of writes to them, and that are not.
+        self.counted = [n for n in own if n in self.kept]
+        self.loose = [n for n in own if n not in self.kept]
 
     @functools.cached_property
     def saved(self) -> list[int]:
@@ -110,18 +116,19 @@ class Derivable:
         return [n for n in self.asked if n not in self.saved]
 
     @functools.cached_property
-    def nothing(self) -> tuple[list[int], list[Any]] | None:
+    def nothing(self) -> Notes | None:
         """What a call notes if autograd keeps all that it would."""
-        return None if self.unsaved or self.replaced else (self.unsaved, [])
+        some = self.unsaved or self.replaced or self.loose
+        return None if some else (self.unsaved, [], ())
 
     def note(
         self,
         inputs: Sequence[Any],
         originals: Sequence[torch.Tensor],
         saved: Sequence[Any] | None,
-    ) -> tuple[list[int], list[Any]]:
+    ) -> Notes:
         """What a call keeps of the inputs, without keeping one alive but for what it ``holds``:
-        which, and of these.
+        which, and of these, and the versions of the ``loose``.
 
         ``saved``: what the backward takes first, if autograd keeps it as it is.
         """
@@ -135,20 +142,22 @@ class Derivable:
                     return self.nothing
                 asked = self.unsaved
         given = [*map(inputs.__getitem__, asked), *originals]
+        versions = [_version(inputs[n]) for n in self.loose]
         if self.holds:
-            return asked, [_noted(t) if isinstance(t, torch.Tensor) else t for t in given]
+            refs = [_noted(t) if isinstance(t, torch.Tensor) else t for t in given]
+            return asked, refs, versions
         try:
-            return asked, [*zip(map(weakref.ref, given), map(_VERSION, given))]
+            return asked, [*zip(map(weakref.ref, given), map(_VERSION, given))], versions
         except (AttributeError, TypeError, RuntimeError):  # numbers, or made in inference mode
             refs = [
                 (weakref.ref(t), _version(t)) if isinstance(t, torch.Tensor) else t for t in given
             ]
-            return asked, refs
+            return asked, refs, versions
 
     def inputs(
         self,
         edges: Sequence[Any],
-        noted: tuple[list[int], list[Any]],
+        noted: Notes,
         count: int,
         saved: Sequence[Any],
     ) -> list[Any] | None:
@@ -158,7 +167,7 @@ class Derivable:
         takes.
         """
         found: list[Any] = [None] * count
-        asked, notes = noted
+        asked, notes, versions = noted
         gone = set() if asked is self.asked else {*self.saved}
         for n in gone:
             found[n] = saved[self.kept[n]]
@@ -184,6 +193,9 @@ class Derivable:
                 found[n] = value = getattr(following, "variable", None)
                 if value is None:
                     return None
+        changed = [_version(found[n]) != at for n, at in zip(self.loose, versions, strict=True)]
+        if any(changed) or any(saved[self.kept[n]] is None for n in self.counted):
+            return None
         return found
 
     def run(

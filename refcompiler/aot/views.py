@@ -32,6 +32,10 @@ class Copy(torch.autograd.Function):
         return gradient
 
 
+class OfFunction(Unsupported):
+    """A view has another backward than that of its own operations."""
+
+
 def replayed(t: torch.Tensor) -> tuple[Callable[..., torch.Tensor] | None, tuple[Any, ...], bool]:
     """What makes ``t`` again of its base, unless autograd keeps too little of how it was made.
 
@@ -65,7 +69,7 @@ def replayed(t: torch.Tensor) -> tuple[Callable[..., torch.Tensor] | None, tuple
 def leads_to(t: torch.Tensor, base: torch.Tensor) -> bool:
     """Whether a gradient of ``t`` reaches ``base``: not through a view made under no_grad.
 
-    Raises :class:`Unsupported` where a backward of the program's own is on the way: the view's own
+    Raises :class:`OfFunction` where a backward of the program's own is on the way: the view's own
     operations do not have it.
     """
     wanted = torch.autograd.graph.get_gradient_edge(base).node
@@ -76,7 +80,7 @@ def leads_to(t: torch.Tensor, base: torch.Tensor) -> bool:
         if node is wanted:
             return True
         if isinstance(node, _FUNCTION) and not isinstance(node, Copy._backward_cls):
-            raise Unsupported("an output is a view that a custom function made")
+            raise OfFunction("an output is a view that a custom function made")
         if node is not None and node not in seen:
             seen.add(node)
             ahead.extend(following for following, _ in node.next_functions)

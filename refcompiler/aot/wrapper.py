@@ -20,9 +20,10 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot import gates as gates_
 from refcompiler.aot.bases import DATA, Base
 from refcompiler.aot.chains import GIVEN, Over
-from refcompiler.aot.function import Program, apply, set_versions
+from refcompiler.aot.function import Program, apply
 from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, newest
 from refcompiler.aot.inputs import resolved
+from refcompiler.aot.kept import set_versions
 from refcompiler.aot.layout import view_of_bits
 from refcompiler.aot.observation import (
     Again,
@@ -37,6 +38,7 @@ from refcompiler.aot.observation import (
     Write,
 )
 from refcompiler.aot.saved import How, keep
+from refcompiler.aot.through import Through, through
 from refcompiler.aot.ways import apart
 from refcompiler.remade import WRITTEN
 from refcompiler.shapes.node import SYMBOLS
@@ -467,6 +469,14 @@ class Wrapper:
                 base = self.results[slot]
             case ViewOf(place, view):
                 base = self.values[place]
+            case Through(slot, place, at, name):
+                if f"o{n}" not in self.there:
+                    self.there.add(f"o{n}")
+                    call = self.constant("through", through(name))
+                    lies = self.listed(at.size), self.listed(at.stride), self.text(at.offset)
+                    given = ", ".join([self.values[place], self.results[slot], *lies])
+                    self.lines.append(f"o{n} = {call}({given})")
+                return f"o{n}"
         assert view is not None
         if view.over is not None:
             base = self._over(view.over, names, grad_mode)

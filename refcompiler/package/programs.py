@@ -263,7 +263,7 @@ class Kept(Program):
 
     def _as_it_is(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         graph = self.backward.make()
-        if self.currents or missing and not self.values:
+        if self.rewrites or missing and not self.values:
             raise RuntimeError(
                 "a program on disk has no backward without gradients of the outputs "
                 f"{[*missing]}, and is compiled otherwise now; the next call is captured anew"
@@ -380,7 +380,7 @@ def _source(p: Packer, program: Program) -> Any:
 
 def _needs_it(program: Program) -> str | None:
     """What cannot be made of what was compiled alone."""
-    if (program.uneven or program.currents) and len(program.differentiable) > 1:
+    if (program.uneven or program.rewrites) and len(program.differentiable) > 1:
         return "a backward that is traced again where some gradients are missing"
     if program.gates is not None:
         return "results with gradients that are computed from others"
@@ -543,7 +543,7 @@ def _unpack_derivable(u: Unpacker, graph: Any, lifted: Any, state: Any, *known: 
 
 _DERIVABLE = (
     *("places", "given", "outputs", "repeated", "written", "asked", "replaced"),
-    *("kept", "draws", "holds", "live"),
+    *("kept", "draws", "holds", "live", "counted", "loose"),
 )
 
 

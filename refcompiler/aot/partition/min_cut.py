@@ -23,7 +23,7 @@ from refcompiler.aot.numbers import ARITHMETIC
 from refcompiler.aot.partition.budget import worth_saving
 from refcompiler.aot.partition.packing import packed_of, packs
 from refcompiler.aot.partition.split import Parts, is_number, split
-from refcompiler.aot.private import memory
+from refcompiler.aot.private import UNCOUNTED, memory
 from refcompiler.shapes.known import usual
 
 _SOURCE, _SINK = "source", "sink"
@@ -177,7 +177,7 @@ def _others(parts: Parts, wanted: Sequence[Node]) -> set[Any]:
     """
     given = [n for n in parts.inputs if LEAF not in n.meta]
     found = {memory(n) for n in (*given, *parts.outputs) if isinstance(n, Node)}
-    return found - {memory(n) for n in wanted} - {None}
+    return found - {memory(n) for n in wanted if UNCOUNTED not in n.meta} - {None}
 
 
 def _cut(graph: Any, fixed: set[Node], reads: set[Node]) -> set[Node]:

@@ -6,7 +6,6 @@ Draws of the second time start from the generator's state that the first time ke
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,11 +76,8 @@ def _traced(
             return ours
         return _Both(modes[0], ours[0]), _Both(modes[1], ours[1])
 
-    runs = itertools.count()
-
     def region(*inputs: Any) -> Any:
-        again = currents.again(inputs, saved) if next(runs) else contextlib.nullcontext(inputs)
-        with again as given:
+        with currents.again(inputs, saved, tensors) as given:
             return Runner(graph, {}, runner.regions).run(*given)
 
     reentrant = options.get("use_reentrant", False)
@@ -191,10 +187,13 @@ class _First(_Turns):
 
 
 class _Again(_Turns):
-    def __init__(self, kept: _Kept):
-        super().__init__(kept)
+    """Entered anew by each backward of a trace: one of second derivatives has several."""
+
+    def __enter__(self) -> Any:
+        self.turns = {}
         self.count = 0
         self.turn = next(_TURNS)
+        return super().__enter__()
 
     def ignore(self, func: Any, args: Any, kwargs: Any) -> Any:
         last = next(_newest())

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import refcompiler
+from refcompiler.aot.partition.min_cut import min_cut_partition
 from tests.cpu.aot.programs import Compiler
 
 kept = functools.partial(checkpoint, use_reentrant=False)
@@ -73,6 +74,19 @@ class Nested(Norms):
             return self.norms[1](self.how(functools.partial(self.block, 0), a).exp()).cos()
 
         return self.how(outer, x)
+
+
+class OnlyReading(Norms):
+    """Regions that write to nothing, nested and not; what is in front of them is saved."""
+
+    def block(self, n: int, x: torch.Tensor) -> torch.Tensor:
+        return (self.products[n](x) * self.norms[n].running_var).tanh().sin()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def outer(a: torch.Tensor) -> torch.Tensor:
+            return self.how(functools.partial(self.block, 0), a.cos() * self.norms[0].bias).exp()
+
+        return self.how(functools.partial(self.block, 1), self.how(outer, self.products[0](x)))
 
 
 class Powers(nn.Module):
@@ -168,6 +182,36 @@ def second(call: Callable[..., Any], model: nn.Module) -> list[Any]:
     return [*seen, x.grad, *state(model)]
 
 
+def written_before(call: Callable[..., Any], model: nn.Module) -> list[Any]:
+    """What regions read is written to between forward and backward."""
+    seen = []
+    for name in ("products.1.weight", "norms.0.running_var", "norms.0.bias", "products.0.bias"):
+        x = _inputs()
+        y = call(x)
+        with torch.no_grad():
+            dict([*model.named_parameters(), *model.named_buffers()])[name].mul_(1.5)
+        y.sum().backward()
+        seen += [x.grad, *state(model)]
+    y = call(_inputs())
+    with torch.no_grad():
+        model.products[0].weight.add_(1)  # which a product outside of the regions saves
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    model.zero_grad()
+    return seen
+
+
+def written_before_a_graph(call: Callable[..., Any], model: nn.Module) -> list[Any]:
+    x = _inputs()
+    y = call(x)
+    with torch.no_grad():
+        for t in (*model.products[1].parameters(), model.norms[0].running_var):
+            t.add_(0.5)
+    (found,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    found.square().sum().backward()
+    return [found.detach(), x.grad, *state(model)]
+
+
 def state(model: nn.Module) -> list[Any]:
     found: list[Any] = [torch.get_rng_state()]
     for _, t in (*model.named_buffers(), *model.named_parameters()):
@@ -219,6 +263,22 @@ def test_as_eager(name: str) -> None:
     assert {*backend.reasons} == {None}
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "min cut", "fastpath"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_is_only_read(reentrant: bool, backend: str) -> None:
+    """It is what it is when the backward runs."""
+
+    def make() -> nn.Module:
+        return OnlyReading(functools.partial(checkpoint, use_reentrant=reentrant))
+
+    made: Any = Compiler(partition_fn=min_cut_partition) if backend == "min cut" else backend
+    steps = [written_before, trained]
+    if not reentrant and backend == "aot_eager":
+        steps += [under_hooks, batched, written_before_a_graph]
+    compared(make, functools.partial(in_turn, steps=steps), fullgraph=True, backend=made)
+    assert not refcompiler.counters()["uncompiled"]
+
+
 class Two(Norms):
     """Two results, of which a region each is on the way to one alone."""
 
@@ -260,6 +320,38 @@ def test_gradients_of_many_kinds(step: Step) -> None:
 def test_by_name(backend: str) -> None:
     compared(Norms, trained, backend=backend)
     assert not refcompiler.counters()["uncompiled"]
+
+
+def _reads_what_is_written(x: Any, b: Any) -> Any:
+    y = kept(lambda a: (a * b).tanh().sin(), x)
+    b.add_(1)
+    return y
+
+
+def _draws_beside_a_write(x: Any, b: Any) -> Any:
+    y = kept(lambda a: F.dropout(a.sin(), 0.5) * b.exp(), x)
+    z = b * x
+    b.mul_(2)
+    return y, z.detach()
+
+
+@pytest.mark.parametrize("program", [_reads_what_is_written, _draws_beside_a_write])
+def test_second_derivatives_of_what_is_only_read(program: Callable[..., Any]) -> None:
+    """They are traced, with a run of the region for each backward, and compiled."""
+    backend = Compiler()
+    sides = []
+    for call in (refcompiler.compile(program, backend=backend, fullgraph=True), program):
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            x, b = torch.randn(4, 8, requires_grad=True), torch.randn(8)
+            y, *_ = found if isinstance(found := call(x, b), tuple) else (found,)
+            (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+            (y.sum() + first.square().sum()).backward()
+            sides.append([y.detach(), first.detach(), x.grad, b, torch.get_rng_state()])
+    for ours, theirs in zip(sides[:2], sides[2:], strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, other)
+    assert backend.reasons == [None]
 
 
 def test_sizes_that_change() -> None:

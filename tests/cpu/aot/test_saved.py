@@ -305,3 +305,23 @@ def test_views_of_what_overlaps_count_no_writes_in_inference_mode() -> None:
                 made = each(u, v)
             sides.append([made.tolist(), made.is_inference(), u.tolist(), v.tolist(), u._version])
         assert sides[0] == sides[1]
+
+
+def test_a_view_that_is_saved_tells_of_a_write_to_what_it_is_of() -> None:
+    refcompiler.reset()
+
+    def program(z: Any) -> Any:
+        view = z.t()
+        return view, torch.nn.functional.logsigmoid(view)
+
+    errors = []
+    for call in (refcompiler.compile(program, backend="aot_eager", fullgraph=True), program):
+        for _ in range(2):
+            z = torch.ones(3, 3).requires_grad_() * 1
+            view, result = call(z)
+            with torch.no_grad():
+                z.add_(1)
+            with pytest.raises(RuntimeError) as raised:
+                (view.sum() + result.sum()).backward()
+            errors.append(str(raised.value).partition("[")[0])
+    assert errors[:2] == errors[2:]

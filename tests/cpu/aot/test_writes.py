@@ -54,33 +54,6 @@ def test_writes(program: Callable[..., Any], leaves: Make, into: Callable[..., A
     assert compiler.reasons == [None] and seen.count > 40
 
 
-class _Fivefold(torch.autograd.Function):
-    """What it is given, or a view of it, with a gradient that is not the view's."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, view: bool) -> Any:
-        return x.view(2, 2) if view else x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return gradient.reshape(4) * 5, None
-
-
-@pytest.mark.parametrize("view", [False, True])
-def test_a_view_that_a_custom_function_returns_keeps_its_backward(view: bool) -> None:
-    def program(x: Any) -> Any:
-        return _Fivefold.apply(x, view), x
-
-    compiler, seen = compare(program, _leaves(True))
-    assert compiler.reasons == ["an output is a view that a custom function made"]
-
-    def inside(x: Any) -> Any:
-        return _Fivefold.apply(x * 2, view).sin()
-
-    compiler, seen = compare(inside, _leaves(True))
-    assert compiler.reasons == [None] and seen.count > 10
-
-
 def _sum_or_sine(x: Any, y: Any) -> Any:
     """The gradient of the sum is the tangent itself."""
     return torch.cond(x.sum() > 0, lambda a, b: a + b, lambda a, b: a.sin() * b, (x, y))

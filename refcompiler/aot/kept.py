@@ -1,0 +1,150 @@
+"""What a call of a compiled program keeps for its backward, as that reads it.
+
+By then some of it may have been written to, which is an error where it is needed, as in eager, or
+it may be freed, but for what other outputs need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from refcompiler.aot.inputs import has_bits
+from refcompiler.aot.layout import Layout
+from refcompiler.aot.remaining import CHANGED, Remaining
+
+if TYPE_CHECKING:
+    from refcompiler.aot.function import Program
+
+FREED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
+_DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
+#: Makes these the versions of tensors.
+set_versions = torch._C._autograd._unsafe_set_version_counter
+
+
+def lay_out(node: Any, arguments: list[Any]) -> None:
+    """Saved tensors as the graph has them, which hooks may have given back otherwise."""
+    first = len(node.numbers)
+    for n, layout in enumerate(node.saved_layouts, first):
+        t = arguments[n]  # None if it was written to
+        if t is None or layout is None:
+            continue
+        if t.stride() != layout.stride or has_bits(t):
+            arguments[n] = laid_out(t, layout)
+
+
+def laid_out(t: torch.Tensor, layout: Layout) -> torch.Tensor:
+    with torch.no_grad():
+        for d, stride in enumerate(layout.stride):
+            t = t if stride else t.narrow(d, 0, min(t.shape[d], 1))  # what is expanded
+        made = torch.empty_strided(t.shape, layout.stride, dtype=t.dtype, device=t.device)
+        return made.copy_(t).expand(layout.size)
+
+
+def unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
+    """The saved tensors, None for those that were written to; None if it cannot tell.
+
+    One that is ``needed`` and was written to is an error. Torch 2.11 can only unpack all.
+    """
+    if not node.hooked_tensors:
+        if node.kept is None:  # freed
+            return None
+        kept = [*node.kept]
+        for n, version in enumerate(node.versions):
+            if kept[n]._version != version:
+                if n in needed:
+                    _refuse(kept[n], version)
+                kept[n] = None
+        return kept
+    try:
+        raw = node._raw_saved_tensors
+    except RuntimeError:  # freed
+        return None
+    if not hasattr(torch._C._autograd.SavedTensor, "unpack"):
+        return None
+    found: list[Any] = []
+    for n, one in enumerate(raw):
+        try:
+            found.append(one.unpack())
+        except RuntimeError:
+            if n in needed:
+                raise
+            found.append(None)
+    return _with_currents(node, found)
+
+
+def _with_currents(node: Any, found: list[Any]) -> list[Any]:
+    for n, t in zip(node.program.unhooked, node.currents):
+        found[n] = t
+    return found
+
+
+def kept_by(node: Any, saves: bool = True) -> list[Any]:
+    """The saved tensors of a call; one that was written to is an error."""
+    if node.hooked_tensors:
+        return _with_currents(node, [*node.saved_tensors]) if saves else []
+    if node.kept is None:
+        raise RuntimeError(FREED)
+    _refuse_written(node)
+    return [*node.kept]
+
+
+def otherwise(
+    node: Any, program: Program, given: Sequence[Any]
+) -> tuple[list[Any], Remaining | None, int]:
+    """What the backward takes where hooks have what is saved, or some is freed or was written to.
+
+    And what a backward of other outputs has left, of which that is, and for which tangents.
+    """
+    left, spent = None, 0
+    try:
+        arguments = [*node.numbers, *kept_by(node, program.saves)]
+    except RuntimeError:
+        left = node.left  # behind a backward of other outputs
+        asked = program.asked(given)
+        spent = left.spent if left else 0
+        tensors = left.take(asked) if left else program.unwritten(node, asked)
+        if tensors is None:
+            if program.shares.repeats(asked, asked):
+                raise
+            tensors, spent = [None] * program.tensors, program.every
+        arguments = [*node.numbers, *tensors]
+    if node.hooked_tensors and left is None:
+        lay_out(node, arguments)
+    return arguments, left, spent
+
+
+def _refuse_written(node: Any) -> None:
+    for t, version in zip(node.kept, node.versions):
+        if t._version != version:
+            _refuse(t, version)
+
+
+class _Holder(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(kept)
+        return leaf.detach()
+
+
+def _refuse(t: torch.Tensor, version: int) -> None:
+    """The error of autograd for a saved tensor that had this version: it is asked to say it."""
+    if t._is_view() and torch._C._autograd._get_creation_meta(t) != _DEFAULT:
+        t = t.detach()  # the forward made it, and that has another error
+    now = t._version
+    leaf = torch.zeros((), requires_grad=True)
+    set_versions((t,), (version,))
+    try:
+        with torch.enable_grad():
+            held = _Holder.apply(leaf, t)  # torch 2.11 frees what nobody holds the result of
+    finally:
+        set_versions((t,), (now,))
+    _ = held.grad_fn.saved_tensors
+    raise RuntimeError(CHANGED)
