@@ -84,7 +84,11 @@ def test_draws_of_beta_and_dirichlet_are_in_one_graph_with_gradients() -> None:
             results = function(*given)
             loss = torch.stack([t.square().sum() for t in results]).sum()
             gradients = torch.autograd.grad(loss, given)
-            found.append([*results, *gradients, torch.get_rng_state()])
-        for a, b in zip(*found, strict=True):
-            assert torch.equal(a, b) and a.stride() == b.stride()
+            found.append([*results, torch.get_rng_state(), *gradients])
+        for i, (a, b) in enumerate(zip(*found, strict=True)):
+            assert a.stride() == b.stride()
+            if i < 7:
+                assert torch.equal(a, b)
+            else:  # whose terms are added in another order
+                torch.testing.assert_close(a, b)
     assert refcompiler.counters()["graphs"] == 2
