@@ -16,7 +16,7 @@ from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import is_heap, is_property, namespace_of
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subclasses import find_own, is_data_descriptor
-from refcompiler.capture.values import DELETED, External, Lazy, Literal, Rethrown, Run
+from refcompiler.capture.values import DELETED, External, Lazy, Literal, Rethrown, Run, Unread
 from refcompiler.capture.wrappers import is_wrapper
 from refcompiler.interpreter.frame import UNSET
 
@@ -200,7 +200,7 @@ class Assignment(Attributes):
 
         Nothing looks at them before the program reads the attribute.
         """
-        if type(new) is Literal:
+        if type(new) is Literal or type(new) is Unread and new.is_of_numbers():
             return new
         return new if type(new) is Lazy and type(new.value) in CONSTANT_TYPES else self.force(new)
 

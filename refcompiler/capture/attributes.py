@@ -46,6 +46,7 @@ from refcompiler.capture.values import (
     Literal,
     Rethrown,
     Run,
+    Unread,
 )
 from refcompiler.capture.wrappers import is_wrapper, part
 from refcompiler.capture.written import looked_into
@@ -96,6 +97,8 @@ class Attributes(ClassAttributes):
             if found is not UNSET:
                 return found
             value = self.look_into(value)
+        if type(value) is Unread:
+            value = value.read(self)
         if type(value) is Lazy:
             inner = type(value.value)
             if name in _DICT_METHODS and (inner is dict or inner.__name__ == "OrderedDict"):

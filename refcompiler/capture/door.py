@@ -45,6 +45,7 @@ from refcompiler.capture.policy import (
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.state import leaves
 from refcompiler.capture.wrappers import is_fake, is_wrapper
+from refcompiler.fakes.composed import RULES, laid
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
 from refcompiler.guards.kinds import metadata
@@ -561,6 +562,8 @@ class Door(TorchFunctionMode):
                     result = func(*args, **kwargs)
             else:
                 result = func(*args, **kwargs)
+                if func in RULES:
+                    result = laid(func, result, args, kwargs)
         except UNKNOWN_VALUES as error:
             plain = held.as_known(self.recorder, name, args, kwargs)
             if plain is not None:

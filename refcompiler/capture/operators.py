@@ -61,6 +61,7 @@ _JOINED = (*SEQUENCES, str, bytes, bytearray)
 #: What these say is formatted, whatever its class thinks of the remainder.
 TEXTS = frozenset({str, bytes, bytearray})
 FORMATTING = (operator.mod, operator.imod)
+_ADDING = (operator.add, operator.iadd)
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 
 #: Iterators in C that may run the code of the user's special methods.
@@ -260,7 +261,7 @@ class Operators(Identity):
             found = joined(self, a, b)
             if found is not UNSET:
                 return found
-        if function is operator.add and (type(a) is Unread or type(b) is Unread):
+        if function in _ADDING and (type(a) is Unread or type(b) is Unread):
             text = told.joined(a, b)
             if text is not None:
                 return text
@@ -293,6 +294,8 @@ class Operators(Identity):
         if left in CONSTANT_TYPES and right in CONSTANT_TYPES:
             return function(a, b)
         if left in SYMBOLS or right in SYMBOLS:
+            if left is str and function in FORMATTING:
+                return self._native_binary(function, a, b)
             return arithmetic.binary(self, function, a, b)
         if not is_heap(left) and not is_heap(right):
             return self._native_binary(function, a, b)
@@ -367,7 +370,7 @@ class Operators(Identity):
                 return self.same(a, b) is (function is operator.eq)
         if function in (operator.eq, operator.ne) and type(a) is type(b) is FunctionType:
             return self.same(a, b) is (function is operator.eq)
-        formats = function is operator.mod and type(a) in (str, bytes)
+        formats = function in FORMATTING and type(a) in (str, bytes)
         shown = formats and issubclass(type(b), SCALARS)  # as its class says
         pair = contents(self, a), b if shown else contents(self, b)
         if pair[0] is not a or pair[1] is not b:

@@ -1,7 +1,7 @@
 """Texts of numbers that are symbols, which stay unread as long as the program only passes them on.
 
-``"step %d" % i``, ``"{}".format(i)``, ``str(i)`` and ``"step " + str(i)``; see
-:mod:`refcompiler.capture.unread` for ``f"step {i}"``.
+``"step %d" % i``, ``"{}".format(i)``, ``str(i)`` and ``"step " + str(i)``, also of tuples and
+sizes of numbers; see :mod:`refcompiler.capture.unread` for ``f"step {i}"``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _EXTREMES: dict[type, tuple[Any, ...]] = {
     torch.SymFloat: (0.5, -0.0, math.inf, math.nan),
     torch.SymBool: (True, False, True, False),
 }
+_TUPLES = (tuple, torch.Size)
 _SIMPLE = frozenset((str, int, float, bool, type(None)))
 
 
@@ -78,7 +79,7 @@ def joined(a: Any, b: Any) -> Unread | None:
 
 
 def _leaves(value: Any) -> list[Any]:
-    if type(value) is tuple:
+    if type(value) in _TUPLES:
         return [leaf for item in value for leaf in _leaves(item)]
     if type(value) is dict:
         return [leaf for item in value.items() for leaf in item]
@@ -97,8 +98,8 @@ def _is_total(function: Any, args: tuple[Any, ...]) -> bool:
 
 def _extreme(value: Any, i: int) -> Any:
     kind = torch.SymFloat if type(value) is Lazy else type(value)
-    if kind is tuple:
-        return tuple([_extreme(item, i) for item in value])
+    if kind in _TUPLES:
+        return kind([_extreme(item, i) for item in value])
     if kind is dict:
         return {key: _extreme(item, i) for key, item in value.items()}
     return _EXTREMES[kind][i] if kind in _EXTREMES else value

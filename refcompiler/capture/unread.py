@@ -18,7 +18,7 @@ from torch._subclasses import FakeTensor
 from refcompiler.capture.door import version_of
 from refcompiler.capture.entering import ENTERING, enters
 from refcompiler.capture.specials import kind_of
-from refcompiler.capture.told import is_open, of_number
+from refcompiler.capture.told import is_open, of_number, text_of
 from refcompiler.capture.values import Lazy, Shown, Unread
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.registry import HANDLERS
@@ -59,6 +59,10 @@ def _formatting(name: str) -> None:
                 spec = m.own(s[-1]) if given == 2 else ""
                 if not (conversion and spec):
                     part = of_number(m, value, _CONVERTING[conversion], spec)
+            elif kind in (tuple, torch.Size) and given == 1:
+                s[-1] = value = m.force(value)
+                text = text_of(m, _CONVERTING[conversion], value)
+                part = text and text.parts[0]
             if part is not None:
                 made = Unread(m.steps, (part,))
                 if type(part) is Shown:
@@ -84,7 +88,7 @@ def _is_text(m: Any, part: Any) -> bool:
 @enters("BUILD_STRING")
 def build_string(m: Any, f: Frame, count: int) -> None:
     s = f.stack
-    parts = s[-count:]
+    parts = s[len(s) - count :]  # an empty specification is one of nothing
     unread = [part for part in parts if type(part) is Unread]
     if not unread and (m.nested or not any(_is_text(m, part) for part in parts)):
         _build_string(m, f, count)

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import torch
+
 from refcompiler.bytecode.decode import Program
 from refcompiler.capture.settable import table_of
 from refcompiler.capture.signals import Restart
@@ -103,7 +105,7 @@ class Unread:
 
 
 def _numbers(value: Any) -> list[Any]:
-    if type(value) is tuple:
+    if type(value) in (tuple, torch.Size):
         return [number for item in value for number in _numbers(item)]
     return [*value.values()] if type(value) is dict else [value]
 
@@ -117,7 +119,7 @@ def _read(machine: Any, part: Any) -> str:
 def _known(machine: Any, value: Any) -> Any:
     if type(value) is dict:
         return {key: _known(machine, item) for key, item in value.items()}
-    return machine.sizes.plain(machine.force(value))
+    return machine.sizes.key(machine.force(value))  # in tuples at any depth
 
 
 def items_in(value: Any, *kinds: type) -> Any:

@@ -77,6 +77,7 @@ _CONTIGUOUS = frozenset(
         "aten.normal.float_Tensor",
         "aten.poisson.default",
         "aten.pow.Scalar",
+        "aten.rrelu_with_noise.default",
     }
 )
 
@@ -100,6 +101,9 @@ _WITHOUT_GENERATOR = {
     torch.ops.aten.randint.low_generator: torch.ops.aten.randint.low,
     torch.ops.aten.randperm.generator: torch.ops.aten.randperm.default,
 }
+
+# New memory of the first operand's size, where torch has no stand-in.
+_NEW = frozenset({torch.ops.aten._sample_dirichlet.default, torch.ops.aten._dirichlet_grad.default})
 
 # Laid as the first operand alone.
 _LIKE_THE_FIRST = frozenset({"aten.binary_cross_entropy.default"})
@@ -249,6 +253,9 @@ class EagerFakeMode(QuietFakeMode):
         if func in FUSED:
             with self:
                 return fake_fused(func, args, kwargs or {})
+        if func in _NEW and args[0].dtype.is_floating_point:
+            with self:
+                return torch.empty(args[0].shape, dtype=args[0].dtype, device=args[0].device)
         if func is GROUPED:
             with self:
                 grouped = fake_grouped(*args, **(kwargs or {}))

@@ -39,7 +39,8 @@ class Config:
 
     Compiled modules of one class share their plans; the limit holds for each of them by itself,
     so that many instances that differ do not use up one another's. The limit of what runs behind
-    a graph break is the code object's.
+    a graph break is the code object's, and what is then native is the frame that broke, to its
+    end: its callers go on compiled.
 
     ``accumulated_recompile_limit``: the same for all that share a code object, together.
     ``fail_on_recompile_limit_hit``: what passes a limit is a :class:`RecompileError` instead.

@@ -66,8 +66,9 @@ class Stepper(Machine):
         finally:
             del error  # its traceback leads here: no cycle
 
-    def finish(self) -> None:
-        while self.frame is not None:
+    def finish(self, depth: int = 0) -> None:
+        """Run on until the frame that lies ``depth`` deep has ended."""
+        while self.frame is not None and self.frame.depth >= depth:
             self.step()
 
 
@@ -235,7 +236,7 @@ class Driver:
         self.continuations.clear()
 
 
-NATIVE: Any = object()  # nothing more is compiled
+NATIVE: Any = object()  # nothing more is compiled in the innermost frame
 
 
 def release(frame: Frame | None) -> None:
@@ -256,12 +257,15 @@ class Drive:
 
     A generator whose frame lies on the stack runs for whoever looks at it. So what goes on while it
     does is called by its driver: natively, below the generator's own frame.
+
+    Where nothing more is compiled, the innermost frame runs natively to its end, and its caller
+    goes on in compiled code: what one function has too many versions of concerns no other.
     """
 
     def __init__(self, driver: Driver, pending: Pending):
         self.driver = driver
         self.stepper: Stepper = Stepper()
-        self.native = False
+        self.native: int | None = None  # how deep the frame lies that runs natively to its end
         self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -274,7 +278,7 @@ class Drive:
         pending.values.clear()  # from here on the frames alone hold them
         take_over(stepper)
         stepper.exc = pending.error
-        self.native = False
+        self.native = None
         self.broke = True  # the next instruction runs natively
 
     def run(self, running: list[Any]) -> None:
@@ -310,11 +314,14 @@ class Drive:
     def advance(self, stepwise: bool) -> None:
         stepper = self.stepper
         found = MISS
+        if self.native is not None and (stepper.frame is None or stepper.frame.depth < self.native):
+            self.native = None
         inside = open_regions() != self.regions  # of blocks that the program has entered since
-        if not (self.broke or self.native or inside or runs_natively(stepper.frame)):
+        native = self.broke or self.native is not None or inside or runs_natively(stepper.frame)
+        if not native and stepper.frame is not None:
             found = self.driver.go_on(stepper)
             if found is NATIVE:
-                self.native = True
+                self.native = stepper.frame.depth
         if type(found) is Pending:
             self.begin(found)
         elif found is not MISS and found is not NATIVE:
@@ -322,8 +329,8 @@ class Drive:
             release(stepper.frame)
         else:
             self.broke = False
-            if self.native and not stepwise:
-                stepper.finish()
+            if self.native is not None and not stepwise:
+                stepper.finish(self.native)
             else:
                 stepper.step()
             if stepper.frame is None:

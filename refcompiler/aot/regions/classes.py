@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from refcompiler.aot.inputs import Runner
+from refcompiler.fakes.composed import laid
 
 _assert = torch.ops.aten._assert_async.msg
 
@@ -21,4 +22,4 @@ def one_hot(runner: Runner, target: Any, classes: Any, num_classes: Any = -1) ->
         _assert((classes >= 0).all(), "Class values must be non-negative.")
         below = classes < num_classes
         _assert(below.all(), "Class values must be smaller than num_classes.")
-    return target(classes, num_classes)
+    return laid(target, target(classes, num_classes), (classes,), {})

@@ -12,6 +12,7 @@ from refcompiler.aot.regions import (
     branches,
     checkpoint,
     classes,
+    composed,
     diagonals,
     dropped,
     loops,
@@ -35,6 +36,7 @@ REGIONS: dict[Any, Callable[..., Any]] = {
     torch.prod: products.prod,
     "prod": products.prod,  # the method
     "fill_diagonal_": diagonals.fill_diagonal_,
+    **dict.fromkeys(composed.FUNCTIONS, composed.composed),
     torch.nn.functional.one_hot: classes.one_hot,
     **dict.fromkeys(dropped.FUNCTIONS, dropped.dropout),
     **dict.fromkeys(spectra.FUNCTIONS, spectra.alone),
@@ -47,6 +49,7 @@ OBSERVED: dict[Any, Callable[..., Any]] = {
     _operators.while_loop: repeats.observed_loop,
     _operators.scan: loops.observed_scan,
     _operators.map_impl: loops.observed_map,
+    **dict.fromkeys(composed.FUNCTIONS, composed.composed),
     **dict.fromkeys(dropped.FUNCTIONS, dropped.dropout),
     **dict.fromkeys(windows.FUNCTIONS, windows.inverse),
 }

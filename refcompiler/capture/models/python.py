@@ -34,6 +34,7 @@ from refcompiler.capture.natively import QUIET, is_quiet, natively
 from refcompiler.capture.numbered import iterator_of
 from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
+from refcompiler.capture.told import text_of
 from refcompiler.capture.values import DELETED, Lazy, Literal, Resume, Run
 from refcompiler.capture.written import is_written_list
 from refcompiler.guards.iterators import numbered
@@ -569,7 +570,7 @@ def _cache(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 @model(repr)
 def _repr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> str:
-    return m.convert(args[0], 2)
+    return text_of(m, repr, m.force(args[0])) or m.convert(args[0], 2)
 
 
 @model(format)

@@ -249,6 +249,39 @@ def test_the_limit_of_a_continuation() -> None:
     assert refcompiler.counters()["fallbacks"] == 1
 
 
+def test_past_the_limit_of_a_continuation_its_caller_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[list[str]] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable:
+        names = [n.name for n in graph.graph.nodes if n.op in ("call_function", "call_method")]
+
+        def run(*args: Any) -> Any:
+            ran.append(names)
+            return graph(*args)
+
+        return run
+
+    def inner(x: torch.Tensor, k: int) -> torch.Tensor:
+        y = x * 2
+        print(end="")
+        return y * k
+
+    def function(x: torch.Tensor, k: int) -> torch.Tensor:
+        return inner(x + 1, k).cos() + 1
+
+    monkeypatch.setattr(refcompiler.config, "recompile_limit", 2)
+    run = compiled(function, backend, dynamic=False)
+    with pytest.warns(UserWarning, match=r"inner:\d+ \(after a break\) was compiled 2 times"):
+        for k in range(2, 6):
+            ran.clear()
+            assert torch.equal(run(torch.ones(2), k), function(torch.ones(2), k))
+            assert ran == [["add", "mul"], ["mul", "cos", "add"] if k < 4 else ["cos", "add"]]
+    counted = refcompiler.counters()
+    assert counted["fallbacks"] == 1 and counted["graphs"] == 4
+
+
 def test_reset_lifts_the_limit() -> None:
     run = compiled(lambda x, k: x * k, dynamic=False)
     with pytest.warns(UserWarning):

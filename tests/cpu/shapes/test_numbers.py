@@ -37,6 +37,19 @@ class Box:
         self.n = n
 
 
+NAMED = Box(0)
+
+
+def _texts(x: Any) -> Any:
+    text = "a"
+    text += f"{x.shape[0]:>4}|{x.shape[0]!r}"
+    text += "%d" % x.shape[0]  # noqa: UP031
+    other = "%s"
+    other %= x.shape[1]
+    NAMED.n = f"{x.shape[0]} rows"
+    return text + other, NAMED.n, vars(NAMED), f"{x.dim()!r:}"
+
+
 def _checks(x: Any) -> Any:
     n = x.shape[0]
     torch._check(n > 1)
@@ -138,6 +151,11 @@ ONCE: dict[str, Callable[[Any], Any]] = {
         torch.tensor(x.shape[0] / 2), torch.tensor([x.shape[0], 1.5]),
         torch.tensor(x.shape[0], dtype=torch.float64), torch.scalar_tensor(x.shape[0]),
     ),
+    "texts": _texts,
+    "texts of sizes": lambda x: (
+        str(x.shape), f"{x.shape}", repr(x.shape), f"{x.stride()!r}", f"{((len(x), 1.5), 'n')}",
+        "%s and %d" % (x.shape, x.numel()), "{} {!r}".format(x.shape, x.stride()),  # noqa: UP031,UP032
+    ),
     "patterns": _matched,
     "writes": _written,
     "places": lambda x: _indexed(x, x.shape[0] // 2),
@@ -161,7 +179,8 @@ ONCE: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 #: And those that need the number itself: one for each size.
 SPECIALISED: dict[str, Callable[[Any], Any]] = {
-    "text": lambda x: (f"{x.shape[0]:>4}|{x.shape[0]!r}", f"{x.shape[0]:d}", str(x.shape)),
+    "texts that are read": lambda x: (len(f"{x.shape}"), {str(len(x)): 1}),
+    "methods of texts": lambda x: f"{x.shape[0]}".isdigit(),
     "keys": lambda x: ({x.shape[0]: 1}, {x.shape[0], 2}),
     "loops": lambda x: (len(range(x.shape[0])), [x[i].sum() for i in range(x.shape[0])]),
     "items": lambda x: (list(range(20))[x.shape[0]], list(range(20))[: x.shape[0]]),
