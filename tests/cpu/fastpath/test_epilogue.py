@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from typing import Any
-
-import re
 
 import pytest
 import torch
