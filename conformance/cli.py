@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from pathlib import Path
@@ -22,13 +23,26 @@ from refcompiler.stepper.command import step
 from specs.version import VERSION
 
 CONFORMS, DOES_NOT, COULD_NOT_RUN = 0, 1, 2
+_WITHOUT_TORCH = ("step", "cache")
 LINE_SECONDS = 30.0  # between lines of progress, where there is no terminal for a bar
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="refcompiler")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """What torch.compile means, and whether a compiler does it."""
+    command = context.invoked_subcommand
+    if command not in _WITHOUT_TORCH and not _has_torch():
+        click.echo(f"refcompiler {command} needs the package torch: pip install torch", err=True)
+        sys.exit(COULD_NOT_RUN)
+
+
+def _has_torch() -> bool:
+    try:
+        return importlib.util.find_spec("torch") is not None
+    except ValueError:  # something else is there under its name
+        return False
 
 
 @main.command()
@@ -108,6 +122,9 @@ def conform(report: Path | None, **options: Any) -> None:
     if found.stopped:
         click.echo(f"refcompiler conform: {found.stopped}", err=True)
         sys.exit(COULD_NOT_RUN)
+    if found.not_run and not found.comparisons:  # which says nothing about the compiler
+        click.echo(f"refcompiler conform: nothing was compared: {found.not_run[0]}", err=True)
+        sys.exit(COULD_NOT_RUN)
     outcome = "conforms" if found.conforms else "does not conform"
     console.print(
         f"{found.compiler} ({found.frontend} front end) {outcome}: {len(found.results)} cases, "
@@ -128,7 +145,8 @@ def random_(script: Path, arguments: tuple[str, ...], backend: str | None) -> No
     SCRIPT runs twice from the same states of all generators, once with its calls of torch.compile
     and refcompiler.compile taken out. Every draw is listed, and the first that differs is named.
 
-    Exit status: 0 the same draws, 1 they differ, 2 the script raised or cannot be compiled.
+    Exit status: 0 the same draws, 1 they differ, 2 the script raised, compiles nothing, or cannot
+    be compiled.
     """
     from conformance.compilers import Unusable
     from conformance.random.run import compare_script

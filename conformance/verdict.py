@@ -25,6 +25,10 @@ class Kind(StrEnum):
         return list(Kind).index(self)
 
 
+#: The aspect of a case that was not run for want of a package: nothing of the compiler's.
+MISSING_PACKAGE = "missing package"
+
+
 @dataclass(frozen=True)
 class Finding:
     """One difference between what was expected and what was found.

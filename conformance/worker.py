@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from conformance.case import Case
-from conformance.verdict import Finding, Kind, Verdict
+from conformance.verdict import MISSING_PACKAGE, Finding, Kind, Verdict
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _judge(case: Case, stage: Callable[[str], None] = lambda name: None) -> Judg
 def _not_run(missing: list[str]) -> Verdict:
     names = ", ".join(missing)
     finding = Finding(
-        Kind.REFUSED, "missing package", "", 0, f"the package {names}",
+        Kind.REFUSED, MISSING_PACKAGE, "", 0, f"the package {names}",
         f"not installed: pip install {' '.join(missing)}", tolerated=True,
     )  # fmt: skip
     return Verdict((finding,))

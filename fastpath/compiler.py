@@ -176,7 +176,11 @@ def keeps_steps(graph: torch.fx.GraphModule) -> bool:
 
 
 def _told(error: Exception) -> str:
-    reason = f"internal error (please report it): {type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        reason = f"the package {package} is not installed: pip install {package}"
+    else:
+        reason = f"internal error (please report it): {type(error).__name__}: {error}"
     warnings.warn(f"fastpath runs a graph uncompiled: {reason}", stacklevel=3)
     return reason
 

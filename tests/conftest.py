@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "REFCOMPILER_CACHE_DIR")
-# A test that counts captures shall see them; tests of the cache of programs turn it on. Here, as
-# ``tests/cpu/conftest.py`` imports the compiler before ``pytest_configure`` if its folder is named.
+# A test that counts captures shall see them; tests of the cache of programs turn it on.
 os.environ.setdefault("REFCOMPILER_CACHE_PROGRAMS", "0")
 CACHE_FOLDER = pytest.StashKey[Path]()
 

@@ -55,7 +55,9 @@ class Locator:
             event=whole.at(whole.worst) if whole.worst else "",
             findings=tuple([(whole.at(f), f) for f in whole.findings]),
         )
-        self.remarks += _steps(whole)
+        self.remarks += [*_raised(self.eager), *_steps(whole)]
+        if found.finding is None and not whole.graphs():
+            self.remarks.append("no call came to a graph: nothing compiled was looked at")
         if whole.fails and found.kind is not Kind.NOT_COMPILED:
             found = self._where(found, whole)
         return replace(
@@ -294,6 +296,16 @@ def _unsteady(finding: Finding, unlike: Sequence[Finding], side: str) -> Finding
     evidence = {**finding.evidence, "side": side}
     kind, harmless = Kind.NONDETERMINISM, side == "eager"
     return replace(finding, kind=kind, tolerated=harmless, evidence=evidence)
+
+
+def _raised(eager: Run) -> list[str]:
+    """Calls that end in an exception of the program's own, which is what both sides are due."""
+    told = []
+    for event in eager.events:
+        if (error := event.seen.error) is not None:
+            line = " ".join(error.message.split())
+            told.append(f"{event.label} raises in eager: {error.type}: {line}")
+    return told[:1] + ([f"and {len(told) - 1} calls more"] if told[1:] else [])
 
 
 def _steps(side: Side) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from conformance.compilers import CompilerName, find
+from conformance.compilers import CompilerName, Unusable, find
 from conformance.meter import Backend
 from conformance.random.compare import Comparison, compare
 from conformance.random.ledger import Ledger, Recorder, cuda_state, digest, python_states
@@ -119,16 +119,27 @@ def compare_script(path: Path, arguments: Sequence[str], backend: str | None = N
     """A script's draws with its calls of ``compile`` taken out, and as it is.
 
     ``backend``: for all of them, instead of what they name.
+
+    Raises :class:`conformance.compilers.Unusable` for a backend that there is not, before the
+    script runs, and for a script that compiles nothing: its draws would be their own measure.
     """
+    if backend is not None:
+        find(CompilerName(backend, "refcompiler"))
+    calls: list[Asked] = []
 
     def run(ledger: Ledger | None) -> None:
-        with compiling(functools.partial(_recorded, ledger, backend)):
+        with compiling(functools.partial(_recorded, ledger, backend, calls)):
             run_script(path, arguments)
+        if not calls:
+            raise Unusable(
+                f"{path} compiles nothing: it calls neither torch.compile nor refcompiler.compile"
+            )
 
     return _sides(lambda ledger: run(None), run)
 
 
-def _recorded(ledger: Ledger | None, chosen: str | None, asked: Asked) -> Any:
+def _recorded(ledger: Ledger | None, chosen: str | None, calls: list[Asked], asked: Asked) -> Any:
+    calls.append(asked)
     if ledger is None:
         return asked.model
     name = chosen or asked.backend

@@ -55,6 +55,7 @@ def tables(report: Report) -> RenderableType:
         if table is not None:
             parts.append(table)
     parts += _failures(report)
+    parts += [Text(line, style="yellow") for line in report.not_run]
     for entry in report.stale:
         parts.append(
             Text(f"stale expectation, every case now conforms: {entry.pattern}", style="yellow")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from conformance.case import Case
-from conformance.verdict import Census, Kind, Verdict
+from conformance.verdict import MISSING_PACKAGE, Census, Kind, Verdict
 from conformance.xfails import Expectation
 from specs.operators import OPERATORS
 
@@ -93,6 +93,17 @@ class Report:
     @property
     def comparisons(self) -> int:
         return sum(result.verdict.comparisons for result in self.results)
+
+    @property
+    def not_run(self) -> list[str]:
+        """What was not judged for want of a package, as lines that say what to install."""
+        wanting = Counter(
+            f"{finding.expected} is {finding.found}"
+            for result in self.results
+            for finding in result.verdict.findings
+            if finding.aspect == MISSING_PACKAGE
+        )
+        return [f"{count} cases were not run: {why}" for why, count in wanting.items()]
 
     @property
     def failures(self) -> list[Result]:

@@ -31,7 +31,14 @@ from refcompiler.interpreter.fusion import HOOKS, prepare
 from refcompiler.interpreter.generators import Activation, make_generator
 from refcompiler.interpreter.introspection import FRAME_READERS
 from refcompiler.interpreter.loop import LEAVES, Loop
-from refcompiler.interpreter.registry import HANDLERS, NATIVE_CODES, READY, forget_if_dead
+from refcompiler.interpreter.registry import (
+    HANDLERS,
+    NATIVE_CODES,
+    ORIGINAL,
+    READY,
+    forget_if_dead,
+    original_of,
+)
 from refcompiler.interpreter.tracebacks import user_part
 from refcompiler.own_builtins import BUILTINS
 
@@ -409,6 +416,8 @@ class Machine(Loop):
     def call_python(
         self, frame: Frame, function: FunctionType, args: Sequence, kwargs: Mapping
     ) -> Any:
+        if ORIGINAL in function.__dict__:
+            function = original_of(function) or function
         flags = function.__code__.co_flags
         new = self.make_frame(function, args, kwargs)
         if flags & SUSPENDS:

@@ -23,6 +23,18 @@ __builtins__ = BUILTINS
 #: ids of code objects of the interpreter's own objects, which are never interpreted.
 NATIVE_CODES: set[int] = set()
 
+#: Where a compiled function keeps the program's own, which is interpreted in its place.
+ORIGINAL = "__refcompiler_original__"
+
+
+def original_of(function: Any) -> Any:
+    """The function that ``function`` is this package's compiled wrapper of, or None.
+
+    ``functools.wraps`` gives a wrapper's attributes to functions that do something else.
+    """
+    found = getattr(function, ORIGINAL, None)
+    return found if found is not None and function.__globals__.get("__fn") is found else None
+
 
 def native(cls: type) -> type:
     """Class decorator: the methods of ``cls`` run natively when interpreted code calls them."""

@@ -75,7 +75,10 @@ def decoded(data: bytes, title: str) -> tuple[dict[str, Any], list[memoryview]]:
 def write(path: str | os.PathLike[str], data: bytes) -> None:
     """``data`` at ``path``, all of it or nothing. Raises ``OSError``."""
     place = Path(path)
-    number, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    try:
+        number, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    except OSError as error:  # which names a file that nobody asked for
+        raise type(error)(error.errno, error.strerror, str(place)) from None
     try:
         with open(number, "wb") as stream:
             stream.write(data)

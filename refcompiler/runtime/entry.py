@@ -22,7 +22,7 @@ from refcompiler.guards.permanence import all_last
 from refcompiler.guards.sources import name_arguments
 from refcompiler.interpreter.binding import ASYNCHRONOUS, GENERATOR, VARARGS, VARKEYWORDS
 from refcompiler.interpreter.frame import Frame
-from refcompiler.interpreter.registry import program_of
+from refcompiler.interpreter.registry import program_of, run_natively
 from refcompiler.logs import log_of, wanted
 from refcompiler.plan.build import MISS, Plan
 from refcompiler.runtime.captures import EAGERS, STATE, FullGraphBreak
@@ -249,6 +249,9 @@ class Entry(Site):
             blank[size - len(function.__closure__) :] = function.__closure__
         frame.fast = blank
         return frame
+
+
+run_natively(Entry.miss)  # an interpreter of its own
 
 
 def frame_slots(size: int) -> list[Any]:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from refcompiler.cache import identity
-from refcompiler.capture.marking.marked import original_of
 from refcompiler.errors import (
     GraphBreakError,
     InternalError,
@@ -25,6 +24,7 @@ from refcompiler.errors import (
 )
 from refcompiler.guards.kinds import Guard
 from refcompiler.guards.permanence import is_of_library
+from refcompiler.interpreter.registry import original_of
 from refcompiler.package.format import decoded, encoded, write
 from refcompiler.package.names import digest_of, found_in, place_of
 from refcompiler.package.plans import pack_plan, unpack_plan

@@ -105,6 +105,7 @@ class Shelf:
             if plan is not None:
                 count("loaded")
                 log.info("found %s in slot %d", self._title, slot)
+                self.site().tell(plan)
                 return plan
         return None
 

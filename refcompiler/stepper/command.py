@@ -92,12 +92,20 @@ def step(
     except UnsupportedError as error:
         _refuse(str(error))
     try:
+        if machine.steps and not stops.stopped:
+            print(_never(only, places))
         print(_ending(target, found, machine.steps), flush=True)
     except BrokenPipeError:
         raise
     except (OSError, ValueError) as error:
         _no_more_output()
         _refuse(f"the trace cannot be written: {error}")
+
+
+def _never(only: tuple[str, ...], places: tuple[str, ...]) -> str:
+    """Why there was nothing to see, of a program that ran."""
+    missed = [f"--only {name}" for name in only] + [f"--break {place}" for place in places]
+    return f"nothing of it was looked at: what ran did not come to {', '.join(missed)}"
 
 
 def _ending(target: str, found: Any, steps: int) -> str:

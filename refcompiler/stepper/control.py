@@ -99,6 +99,7 @@ class Stops:
         self._rule: Callable[[Frame, int], bool] = lambda frame, line: True
         self._goal: Breakpoint | None = None
         self._last = (0, 0)  # the frame by identity: to hold it would keep its objects alive
+        self.stopped = False  # ever
 
     def looks_at(self, frame: Frame) -> bool:
         code = frame.code
@@ -118,8 +119,10 @@ class Stops:
         places = [*self.breakpoints, self._goal] if self._goal else self.breakpoints
         if arrived and any(b.holds(frame.code.co_filename, line) for b in places):
             self._goal = None
-            return True
-        return self._rule(frame, line)
+        elif not self._rule(frame, line):
+            return False
+        self.stopped = True
+        return True
 
     # ---- where to stop next, from ``frame`` -------------------------------------------------
 

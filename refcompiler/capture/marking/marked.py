@@ -10,12 +10,13 @@ import sys
 from types import FunctionType
 from typing import Any
 
+from refcompiler.interpreter.registry import ORIGINAL, original_of
+
 DISABLED = "_torchdynamo_disable"
 WHY_DISABLED = "_torchdynamo_disable_msg"
 CONSTANT = "_dynamo_marked_constant"
 FORBIDDEN = "_dynamo_forbidden"  # it sets torch's stance
 #: Where wrappers keep the Python function that they compile: ours, torch.compile's.
-ORIGINAL = "__refcompiler_original__"
 ORIGINALS = (ORIGINAL, "_torchdynamo_orig_callable")
 
 #: ids of the functions that are operations of the graph; those without weak references are kept.
@@ -39,14 +40,8 @@ def is_wrapper(function: Any, name: str) -> bool:
     ``functools.wraps`` gives a wrapper's attributes to functions that do something else.
     """
     if name == ORIGINAL:
-        return function.__globals__.get("__fn") is getattr(function, name)
+        return original_of(function) is not None
     return getattr(function, "_torchdynamo_wrapper_id", id(function)) == id(function)
-
-
-def original_of(function: Any) -> Any:
-    """The function that ``function`` is this package's compiled wrapper of, or None."""
-    found = getattr(function, ORIGINAL, None)
-    return found if found is not None and is_wrapper(function, ORIGINAL) else None
 
 
 def innermost(function: Any) -> Any:

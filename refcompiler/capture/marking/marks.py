@@ -23,11 +23,11 @@ from refcompiler.capture.marking.marked import (
     CONSTANT,
     DISABLED,
     WHY_DISABLED,
-    original_of,
 )
 from refcompiler.capture.models.registry import MODELS
 from refcompiler.capture.natively import is_quiet
 from refcompiler.errors import UnsupportedError
+from refcompiler.interpreter.registry import original_of
 
 #: What torch.compile is told of the frames of disabled functions: not these, but what they call.
 _SKIPPED = eval_frame._FrameExecStrategy(

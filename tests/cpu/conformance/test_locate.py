@@ -176,6 +176,15 @@ def test_nothing_differs():
     assert (found.counts.graphs, found.counts.calls, found.counts.processes) == (2, 2, 2)
 
 
+def test_a_call_that_eager_refuses_is_told_of():
+    """Both sides raise alike, so nothing differs; nothing was compiled either."""
+    found = conformance.locate(f"{HERE}:right")(chain, then=[(X, X)])
+    assert found.kind is Kind.PASS and found.counts.graphs == 0
+    text = str(found)
+    assert "call 1 of chain raises in eager: TypeError: chain() missing 1" in text
+    assert "and 1 calls more" in text and "nothing compiled was looked at" in text
+
+
 def test_a_backend_that_runs_eager_is_told_of():
     found = found_in("only_eager")
     assert found.kind is Kind.NOT_COMPILED and found.differs

@@ -150,6 +150,15 @@ def test_a_shuffled_loader_beside_compiled_code(backend):
     assert sum(d.operator.startswith("aten.bernoulli") for d in found.eager) == 2
 
 
+def command(folder: Path, script: Path, *words: str) -> forked.Done:
+    start = folder / "command.py"
+    start.write_text(
+        f"import sys\nsys.argv = {['refcompiler', 'random', str(script), *words]}\n"
+        "from conformance.cli import main\n\nmain()\n"
+    )
+    return forked.run(start, os.environ, folder)
+
+
 def test_a_script(tmp_path: Path):
     script = tmp_path / "model.py"
     script.write_text(
@@ -160,11 +169,20 @@ def test_a_script(tmp_path: Path):
         "torch.manual_seed(3)\n"
         "f(torch.ones(3000))\n"
     )
-    command = tmp_path / "command.py"
-    words = ["refcompiler", "random", str(script), "aot_eager"]
-    command.write_text(
-        f"import sys\nsys.argv = {words}\nfrom conformance.cli import main\n\nmain()\n"
-    )
-    done = forked.run(command, os.environ, tmp_path)
+    done = command(tmp_path, script, "aot_eager")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "draws of eager's: 1," in done.stdout and "model.py:4" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [((), "compiles nothing"), (("--backend", "nobody"), "unknown backend 'nobody'")],
+)
+def test_what_cannot_be_compared_is_told_in_one_line(tmp_path: Path, words, line):
+    """An unknown backend before the script runs, which may take long."""
+    script = tmp_path / "model.py"
+    script.write_text("import torch\nprint(torch.rand(2))\n")
+    done = command(tmp_path, script, *words)
+    assert done.returncode == 2 and line in done.stderr, done.stdout + done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout.count("tensor") == (not words)

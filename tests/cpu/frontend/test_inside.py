@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import types
@@ -152,3 +153,23 @@ def test_breaks_that_a_program_asks_for_are_told_as_such(name: str) -> None:
 
     assert compile(f)(X).equal((X + 1) * 2)
     assert reasons("breaks")[0].row == "user-graph-break"
+
+
+def test_the_interpreter_runs_a_compiled_functions_own_code() -> None:
+    """Not the compiler's, in which it would compile itself; what only wraps one is itself."""
+    f = compile(lambda x, y=2: x * y)
+    module = compile(torch.nn.Linear(3, 1, bias=False))
+
+    @functools.wraps(f)
+    def wrapper(x: torch.Tensor) -> torch.Tensor:
+        return f(x, y=3) + 1
+
+    def program(x: torch.Tensor) -> Any:
+        return f(x), wrapper(x), module(x), list(map(f, [x]))
+
+    before = refcompiler.counters()["captures"]
+    alone = refcompiler.interpret(f, X)
+    found = refcompiler.interpret(program, X)
+    assert refcompiler.counters()["captures"] - before <= 2  # what C calls: map, a module's slot
+    torch.testing.assert_close(alone, X * 2)
+    torch.testing.assert_close(found, (X * 2, X * 3 + 1, module(X), [X * 2]))

@@ -536,3 +536,6 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: Any
     with pytest.raises(OSError, match="full"):
         format_.write(place, b"new")
     assert place.read_bytes() == b"old" and os.listdir(tmp_path) == ["package"]
+    with pytest.raises(FileNotFoundError) as refused:
+        format_.write(tmp_path / "none" / "package", b"new")
+    assert refused.value.filename == str(tmp_path / "none" / "package")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import types
 from collections.abc import Callable
@@ -161,6 +162,26 @@ def test_who_wants_to_see_a_capture_sees_one(tmp_path: Path) -> None:
     assert counted()[:2] == (0, 1)
     again(scaled)(X, 3)
     assert counted()[:2] == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["guards", "plan"])
+def test_logs_of_plans_tell_of_what_is_found_too(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    monkeypatch.setattr(logging.getLogger(f"refcompiler.{name}"), "handlers", [handler])
+    refcompiler.set_logs(**{name: True})
+    try:
+        for found in ((0, 1), (1, 0)):
+            again(scaled)(X, 3)
+            assert counted()[:2] == found
+    finally:
+        refcompiler.set_logs(**{name: False})
+    made, loaded = told
+    assert f"{name} of scaled:" in made and f"{name} of scaled:" in loaded
+    assert len(loaded.splitlines()) == len(made.splitlines()) > 3
 
 
 def test_a_kernel_that_is_gone_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:

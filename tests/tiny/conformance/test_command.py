@@ -16,8 +16,8 @@ runpy.run_module("conformance", run_name="__main__")
 """
 
 
-def run(missing: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROGRAM, missing, "--version"]
+def run(missing: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, missing, *(words or ("--version",))]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -27,6 +27,14 @@ def test_a_missing_package_is_named_in_one_line(package: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"refcompiler needs the package {package}: pip install {package}")
+
+
+def test_without_torch_there_are_the_stepper_and_the_cache() -> None:
+    done = run("torch", "conform", "--backend", "eager")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "refcompiler conform needs the package torch: pip install torch\n"
+    done = run("torch", "step", "statistics:mean", "[1, 2, 3]", "--max-steps", "2")
+    assert done.returncode == 0 and done.stdout.endswith("stopped after 2 instructions\n")
 
 
 def test_a_missing_part_of_the_project_is_an_error_and_no_advice() -> None:

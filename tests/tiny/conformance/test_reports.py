@@ -1,5 +1,6 @@
 """Every form of a report is well formed and says what was found."""
 
+import io
 import json
 import re
 from html.parser import HTMLParser
@@ -10,7 +11,8 @@ from rich.console import Console
 
 from conformance.report import as_html, as_json, as_junit, as_text
 from conformance.report.results import Result
-from tests.tiny.conformance.samples import case, mixed_report, report, wrong
+from conformance.verdict import MISSING_PACKAGE, Finding, Kind, Verdict
+from tests.tiny.conformance.samples import case, mixed_report, passing, report, wrong
 
 
 def test_json_is_strict_and_complete():
@@ -81,3 +83,17 @@ def test_the_tables_fit_a_terminal():
     text = console.export_text()
     assert "made/sin/int8/bad" in text and "stale expectation" in text
     assert re.search(r"wrong +2", text) and re.search(r"of these, expected +1", text)
+
+
+def test_what_was_not_run_is_said_in_a_line():
+    finding = Finding(
+        Kind.REFUSED, MISSING_PACKAGE, "", 0, "the package p", "not installed: pip install p", True
+    )
+    absent = Result(case("absent"), Verdict((finding,)), 0.1)
+    found = report(Result(case("ok"), passing(), 0.1), absent, absent)
+    line = "2 cases were not run: the package p is not installed: pip install p"
+    assert found.conforms and found.not_run == [line]
+    console = Console(file=io.StringIO(), width=100)
+    console.print(as_text.tables(found))
+    assert line in console.file.getvalue()
+    assert not mixed_report().not_run

@@ -129,6 +129,13 @@ def test_only_and_max_steps(program: Path) -> None:
     assert sum(line[:6].strip().isdigit() for line in few.output.splitlines()) == 3
 
 
+@pytest.mark.parametrize("words", [("--only", "nobody"), ("--break", "999")])
+def test_that_nothing_was_looked_at_is_said(program: Path, words: tuple[str, str]) -> None:
+    found = step(f"{program}:outer", "5", *words)
+    missed = f"nothing of it was looked at: what ran did not come to {' '.join(words)}\n"
+    assert found.exit_code == 0 and found.output.endswith(missed + "returned 11\n")
+
+
 def test_a_trace_from_a_breakpoint(program: Path) -> None:
     found = step(f"{program}:outer", "5", "--break", "stepped_program.py:2")
     rows = [line for line in found.output.splitlines() if line[:6].strip().isdigit()]
