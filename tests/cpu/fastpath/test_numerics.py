@@ -154,9 +154,8 @@ def test_a_product_that_overflows_in_a_sum_does_no_harm(dtype: torch.dtype) -> N
         )
 
     random = torch.randn(3, 40, generator=torch.Generator().manual_seed(3))
-    x = torch.cat([torch.tensor([-math.inf, -big, 0.0, big]), random[0].double()]).to(dtype)
-    y = torch.cat([torch.tensor([big, big / 2, 0.0, big / 2]), random[1].double()]).to(dtype)
-    z = torch.cat([torch.tensor([3.0, 3.0, 1.0, 1.9]), random[2].double()]).to(dtype)
+    ends = [-math.inf, -big, 0.0, big], [big, big / 2, 0.0, big / 2], [3.0, 3.0, 1.0, 1.9]
+    x, y, z = torch.cat([torch.tensor(ends, dtype=torch.float64), random.double()], 1).to(dtype)
     refcompiler.reset()
     compiled = refcompiler.compile(program)
     for given in ((x, y, z), (x.flip(0), y.flip(0), z.flip(0))):
