@@ -140,8 +140,12 @@ class Recaster:
             return moved
         # Half a unit, unless the precision itself has no halves of it.
         unit = torch.finfo(tensor.dtype).eps / (1 if moved.dtype == tensor.dtype else 2)
-        sign = torch.randint(0, 2, moved.shape, generator=self.generator) * 2 - 1
-        return moved * (1 + unit * sign.to(moved))  # not in float32, which has no such digits
+        # Of complex numbers each part by itself: a product with (1, 0) makes nan of an infinity.
+        parts = torch.view_as_real(moved.resolve_conj()) if moved.is_complex() else moved
+        sign = torch.randint(0, 2, parts.shape, generator=self.generator) * 2 - 1
+        # Not in float32, which has no such digits.
+        parts = parts * (1 + unit * sign.to(parts))
+        return torch.view_as_complex(parts) if moved.is_complex() else parts
 
     def program(self, roots: Iterable[Any]) -> None:
         """What a program computes with: the modules among ``roots``, and tensors in containers.

@@ -71,10 +71,7 @@ class Oracle:
         for seed in JITTERS:
             moved = self.tensor(Precision(torch.float64, seed), step, like, path)
             if moved is not None:
-                distance = (moved - exact).abs() if not _is_exact(exact) else moved != exact
-                # The largest number, moved up, is infinite; moved down, it tells how far.
-                distance = distance.to(torch.float64).nan_to_num(0.0, posinf=0.0)
-                spread = torch.maximum(spread, distance)
+                spread = torch.maximum(spread, _distance(moved, exact))
         if exact.is_complex():
             spread = torch.stack([spread, spread], -1)
         return Reference(exact, spread)
@@ -93,6 +90,20 @@ class Oracle:
                 evidence = {**close.evidence, "direction": f"less precise: as in {lower}"}
                 return Closeness(Kind.PRECISION, tolerated=False, evidence=evidence)
         return close
+
+
+def _distance(moved: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """How far apart elements are; what is not finite moves nowhere, nor does it hide that the other
+    part of its number does (a difference of complex numbers is nan in both)."""
+    if _is_exact(exact):
+        return (moved != exact).to(torch.float64)
+    one, other = (
+        torch.view_as_real(t.resolve_conj()) if t.is_complex() else t.unsqueeze(-1)
+        for t in (moved, exact)
+    )
+    # The largest number, moved up, is infinite; moved down, it tells how far.
+    apart = (one - other).to(torch.float64).nan_to_num(0.0, posinf=0.0, neginf=0.0)
+    return torch.linalg.vector_norm(apart, dim=-1)
 
 
 def _failed(seen: Observation, step: int) -> list[int]:

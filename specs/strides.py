@@ -96,11 +96,14 @@ def like(size: Sequence[int], strides: Sequence[int]) -> Strides:
 
 
 def batch_norm(size: Sequence[int], strides: Sequence[int]) -> Strides:
-    """Strides of a batch norm's result on a CPU: in order where the operand is, one pixel or one
-    channel included; else as eager suggests of it."""
-    if not _is_contiguous(size, strides) and is_channels_last(size, strides):
+    """Strides of a batch norm's result on a CPU: of an image that lies one pixel or one channel
+    after the other, whatever the steps of its sizes of 1, in that order (if in both, pixels of one
+    channel after the other); else as eager suggests of it."""
+    if _is_contiguous(size, strides):
+        return contiguous(size)
+    if _image_lies_channels_last(size, strides):
         return channels_last(size)
-    return contiguous(size)
+    return as_suggested(size, strides)
 
 
 def batch_norm_backward(size: Sequence[int], strides: Sequence[int], grad: Strides) -> Strides:
@@ -109,11 +112,13 @@ def batch_norm_backward(size: Sequence[int], strides: Sequence[int], grad: Strid
     A kernel that takes both as they lie makes the gradient like the result; the one for operands of
     two layouts as eager suggests of the operand, also of one pixel or one channel.
     """
-    last = is_channels_last(size, strides)
-    alike = _is_contiguous(size, strides) and _is_contiguous(size, grad)
-    if last and not (alike and is_channels_last(size, grad)):
-        return channels_last(size)
-    return contiguous(size)
+    whole = all(
+        _is_contiguous(size, each) or _image_lies_channels_last(size, each)
+        for each in (strides, grad)
+    )
+    if whole and is_channels_last(size, strides) == is_channels_last(size, grad):
+        return batch_norm(size, strides)
+    return as_suggested(size, strides)
 
 
 def as_suggested(size: Sequence[int], strides: Sequence[int]) -> Strides:
@@ -233,9 +238,13 @@ def _is_contiguous(size: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _lies_channels_last(size: Sequence[int], strides: Sequence[int]) -> bool:
-    if len(size) != 4:
-        return False
-    return _steps_through(size, strides, (0, *range(2, len(size)), 1))
+    return len(size) == 4 and _image_lies_channels_last(size, strides)
+
+
+def _image_lies_channels_last(size: Sequence[int], strides: Sequence[int]) -> bool:
+    """With or without a depth."""
+    channels_innermost = (0, *range(2, len(size)), 1)
+    return len(size) in IMAGES and _steps_through(size, strides, channels_innermost)
 
 
 def _steps_through(

@@ -304,7 +304,7 @@ class Printer(Lines):
         """How a stage goes in blocks, if it adds up more than what one of them has."""
         if not in_blocks(stage):
             return None
-        most = blocks.TERMS
+        most = blocks.terms()
         if self.kernel.lane is not None:
             most = blocks.steps(stage.axes) * (
                 self._unroll(stage) if self._adds_lanes(stage) else 1

@@ -62,9 +62,15 @@ _ALPHA = Arg("alpha", "scalar", keyword=True, optional=True, default=1)
 _WHEN = '(is_float(dtype) or is_whole(alpha)) and (result == "bool" or not is_bool(alpha))'
 
 
-def _scaled(operand: str) -> str:
-    return f"({operand} if alpha == 1 else mul({operand}, rounded(alpha)))"
-
+# Eager's sums take a product in unrounded, so that one which overflows does no harm.
+_FUSES: dict[str, Any] = {
+    "strict": "not is_float(dtype)",
+    "reasons": {"strict": "whether eager fuses the product into the sum is up to the machine"},
+}
+_SCALED = (
+    "{plain} if alpha == 1 else fma({factor}, rounded(alpha), {summed}) if is_float(dtype)"
+    " else {integers}"
+)
 
 # Why an exact lowering's bits may be others.
 _ZEROS = "which zero of two comes out is free"
@@ -96,13 +102,19 @@ for _name, _call, _rule, _lowering, _scaled_first in (
             **_on_cuda | {_scales: f"mul({_on_cuda[_scales]}, const(alpha))"}
         ),
     )
+    _on_cpu = _SCALED.format(
+        plain=_lowering.format(**_plain),
+        factor=_scales if _name == "add" else f"neg({_scales})",
+        summed="self" if _scales == "other" else "other",
+        integers=_lowering.format(**_plain | {_scales: f"mul({_scales}, rounded(alpha))"}),
+    )
     _accepts = ALL if _rule == "promote" else NUMBERS
     for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
         pointwise(
             f"{_name}.{_overload}",
             _call,
             (SELF, _other, _ALPHA),
-            _lowering.format(**{**_plain, _scales: _scaled(_scales)}),
+            _on_cpu,
             _rule,
             _accepts,
             cuda=_cuda,
@@ -111,6 +123,7 @@ for _name, _call, _rule, _lowering, _scaled_first in (
             cancels=True,
             # Eager has it subtract the other way round, and that call's first operand decides.
             laid_by=("other", "self") if _name == "rsub" else None,
+            **_FUSES | {"strict": "alpha == 1 or not is_float(dtype)"},
         )
 for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
     pointwise(
@@ -584,16 +597,11 @@ for _name, _bound, _scalar, _number in (
             reasons={} if _kind == "scalar" else {"strict": _ZEROS},
         )
 _END = Arg("end", relation="broadcast", promotes=True)
-# Eager's sums take a product in unrounded, so that one which overflows does no harm.
 _LERP_ON_CUDA = (
     "fma({w}, sub(end, self), self) if {near} else"
     " fma(neg(sub(end, self)), sub(const(1), {w}), end)"
 )
 _FUSED_LERP = "fma({w} if {near} else sub({w}, const(1)), sub(end, self), self if {near} else end)"
-_FUSES: dict[str, Any] = {
-    "strict": "not is_float(dtype)",
-    "reasons": {"strict": "whether eager fuses the product into the sum is up to the machine"},
-}
 pointwise(
     "lerp.Scalar",
     "torch.lerp",

@@ -2,7 +2,8 @@
 
 LLVM's vectoriser turns a branch into a select, so that every lane pays for both sides. Hence a
 function that is declared to have vector variants, which are emitted here: a variant tests its lanes
-together, and goes through them one by one only if at least one needs it.
+together, and goes through them one by one only if at least one needs it; or, where that is half of
+all numbers in some programs, computes it of all of them, in a loop that becomes one of vectors.
 """
 
 from __future__ import annotations
@@ -21,11 +22,18 @@ _INT32 = ir.IntType(32)
 
 
 def unless_large(
-    x: Value, usual: Value, bound: float, name: str, emit: Callable[..., Value], *others: Value
+    x: Value,
+    usual: Value,
+    bound: float,
+    name: str,
+    emit: Callable[..., Value],
+    *others: Value,
+    together: bool = False,
 ) -> Value:
     """``emit(x, *others)`` where bound <= abs(x), else ``usual``; all of one kind.
 
-    ``name`` stands for the function and the bound.
+    ``name`` stands for the function and the bound. ``together``: lanes that need it often have
+    neighbours that do, so that a register of them is computed at once.
     """
     count = 2 + len(others)
     module = x.builder.module
@@ -34,9 +42,11 @@ def unless_large(
     if function is None:
         function = _scalar(module, full, x.kind, bound, emit, count)
         variants = [function]
+        at_once = (512 if has_features("avx512f") else 256) // BITS[x.kind] if together else 0
         for lanes in WIDTHS[x.kind]:
             name = f"{full}.{lanes}"
-            variants.append(_variant(module, variants[-1], name, x.kind, bound, lanes))
+            each = emit if lanes == at_once else None
+            variants.append(_variant(module, variants[-1], name, x.kind, bound, lanes, each))
         given = "v" * count
         mappings = (f"_ZGV_LLVM_N{n}{given}_{full}({full}.{n})" for n in WIDTHS[x.kind])
         _attribute(function, f'"vector-function-abi-variant"="{",".join(mappings)}"')
@@ -94,14 +104,25 @@ def _scalar(
     return function
 
 
-def _variant(module: Any, half: Any, name: str, kind: str, bound: float, lanes: int) -> Any:
-    """The function of ``lanes`` lanes, which calls that of half as many (or of one)."""
+def _variant(
+    module: Any,
+    half: Any,
+    name: str,
+    kind: str,
+    bound: float,
+    lanes: int,
+    emit: Callable[..., Value] | None,
+) -> Any:
+    """The function of ``lanes`` lanes, which calls that of half as many (or of one), or has the
+    lanes' own code, ``emit``."""
     count = len(half.args)
     function, builder = _new(module, name, ir.VectorType(KINDS[kind][0], lanes), count)
     word = ir.IntType(lanes)
     large = builder.bitcast(_large(builder, function.args[0], kind, bound, lanes), word)
     _branched(function, builder, builder.icmp_unsigned("!=", large, ir.Constant(word, 0)))
-    if lanes == 2:
+    if emit is not None:
+        result = _in_a_loop(function, builder, kind, bound, lanes, emit)
+    elif lanes == 2:
         result = function.args[1]
         for lane in map(_INT32, range(2)):
             operands = [builder.extract_element(v, lane) for v in function.args]
@@ -115,6 +136,35 @@ def _variant(module: Any, half: Any, name: str, kind: str, bound: float, lanes: 
         result = builder.shuffle_vector(*parts, _numbers(0, lanes))
     builder.ret(result)
     return function
+
+
+def _in_a_loop(
+    function: Any, builder: Any, kind: str, bound: float, lanes: int, emit: Callable[..., Value]
+) -> Any:
+    """What every lane comes to, each by itself, through memory: LLVM makes one round of it."""
+    places = []
+    with builder.goto_entry_block():
+        for given in (*function.args, function.args[1]):
+            places.append(builder.alloca(given.type))
+    for place, given in zip(places, function.args):
+        builder.store(given, place)
+    start = builder.block
+    loop, end = function.append_basic_block("lane"), function.append_basic_block("all")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    lane = builder.phi(_INT32)
+    lane.add_incoming(_INT32(0), start)
+    pointer = KINDS[kind][0].as_pointer()
+    elements = [builder.gep(builder.bitcast(place, pointer), [lane]) for place in places]
+    x, usual, *others = map(builder.load, elements[:-1])
+    rare = emit(*(Value(builder, value, kind) for value in (x, *others))).ir
+    large = _large(builder, x, kind, bound, 1)
+    builder.store(builder.select(large, rare, usual), elements[-1])
+    following = builder.add(lane, _INT32(1))
+    lane.add_incoming(following, builder.block)
+    builder.cbranch(builder.icmp_unsigned("<", following, _INT32(lanes)), loop, end)
+    builder.position_at_end(end)
+    return builder.load(places[-1])
 
 
 def _numbers(start: int, count: int) -> Any:

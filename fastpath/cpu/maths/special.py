@@ -77,7 +77,11 @@ def _unless_negative(
     """``usual``, or ``emit(x, *others)`` where x < 0, out of line."""
     side = (x < 0).where(x.const(1.0), 0.0)
     rare = f"{name}_{x.kind}"
-    return unless_large(side, usual, 1.0, rare, lambda _, *given: emit(*given), x, *others)
+
+    def turned(_: Value, *given: Value) -> Value:
+        return emit(*given)
+
+    return unless_large(side, usual, 1.0, rare, turned, x, *others, together=True)
 
 
 def _sinpi(r: Value) -> Value:

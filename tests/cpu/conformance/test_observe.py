@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conformance.case import Call, Case, Change, Drawn, Program, Storage, Tensor
-from conformance.execute import FLOAT64, Eager, Precision, run
+from conformance.execute import FLOAT64, Eager, Precision, Recaster, run
 from conformance.meter import Meter
 from conformance.observe import rng_state, snapshot
 
@@ -198,6 +198,17 @@ def test_jitter_moves_inputs_by_a_rounding(dtype):
     moved = run(chosen, Eager(), Precision(torch.float64, 1)).steps[0].snapshot.tensors["x"].values
     relative = ((moved - still) / still).abs()
     assert torch.all((relative > 2**-26) & (relative < 2**-23))
+
+
+def test_jitter_moves_the_parts_of_a_complex_number_alone():
+    given = torch.tensor([complex(1.5, float("inf")), complex(float("nan"), -2.5)]).to(
+        torch.cdouble
+    )
+    still, moved = (
+        torch.view_as_real(t) for t in (given, Recaster(Precision(torch.float64, 1))(given))
+    )
+    apart = (moved - still)[[0, 1], [0, 1]].abs()
+    assert torch.all((apart > 0) & (apart < 2.0**-50))
 
 
 def test_the_default_dtype_is_put_back():

@@ -251,6 +251,26 @@ def test_float64_decides_between_two_answers():
     assert found.worst.evidence["direction"] == "more precise"
 
 
+def test_a_number_with_an_infinite_part_is_judged_by_what_moves_the_other():
+    """Real parts that grow and cancel, beside an imaginary one that is infinite: what one rounding
+    of the terms does to them explains a sum in another order, and no more than that."""
+    source = "def program(x):\n    return x.flatten().cumsum(0)\n"
+    values = (0.3, complex(0.25, float("inf")), -1023.1, 2.7, 64.3, 1024.2, 0.1, 0.7)
+    tolerance = Tolerance(4.0, conditioned=True, mixing=True)
+    chosen = case(source, "program", (1, 8), values, 1, dtype="complex128", tolerance=tolerance)
+    compiler = find(CompilerName(f"{HERE}:right", "torch"))
+    late = torch.arange(8).ge(2)[:, None]  # behind the large term
+    for error, conforms in ((2.0**-43, True), (2.0**-38, False)):
+
+        def other(gm, inputs, error=error):
+            return lambda x: (
+                torch.view_as_complex(torch.view_as_real(x.flatten().cumsum(0)) + late * error),
+            )
+
+        found = judge(chosen, replace(compiler, backend=other))
+        assert found.conforms is conforms, found
+
+
 def test_a_verdict_says_what_eager_raised():
     wrong_view = case("def program(x):\n    return x.view(7) if x.sum() else x\n")
     assert verdict("eager", wrong_view).raised == ("RuntimeError", "RuntimeError")

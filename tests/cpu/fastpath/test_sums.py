@@ -58,6 +58,26 @@ def test_sums_of_many_terms_lose_little() -> None:
     assert len(wrong) == 8 and max(wrong) < 5, wrong
 
 
+def test_sums_lose_no_more_than_those_of_eager() -> None:
+    """Rows of some thousand terms, and columns of some hundred, of which eager adds up few, too,
+    before it goes on with another accumulator."""
+    generator = torch.Generator().manual_seed(5)
+    shapes = (1000, 4000), (1000, 2500), (500, 1000), (30, 500, 100)
+    given = [torch.rand(shape, generator=generator) for shape in shapes]
+
+    def program(rows: Any, fewer: Any, columns: Any, images: Any) -> tuple[torch.Tensor, ...]:
+        return (rows * rows).sum(1), fewer.exp().sum(1), columns.sum(0), images.sum(1)
+
+    def wrong(found: torch.Tensor, exact: torch.Tensor) -> float:
+        return float(((found - exact) / exact).square().mean().sqrt())
+
+    exact = program(*(t.double() for t in given))
+    found = refcompiler.compile(program)(*given)
+    for ours, eagers, wanted in zip(found, program(*given), exact, strict=True):
+        assert wrong(ours, wanted) < 1.1 * wrong(eagers, wanted)
+    assert fastpath.last_report().kernels and not fastpath.last_report().aten_calls
+
+
 def test_sums_of_16_bit_numbers_lose_little() -> None:
     generator = torch.Generator().manual_seed(4)
     x = (torch.rand(9, 60_006, generator=generator) + 0.5).bfloat16()

@@ -1,4 +1,5 @@
-"""Sine, cosine and tangent in loops where some lanes have arguments too large for the usual way."""
+"""Functions in loops where some lanes have arguments that the usual way is not for: angles too
+large, negative arguments of the gamma function."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fastpath.cpu.maths.emitter import has_features
 from specs.scalars import SCALARS
@@ -57,11 +59,48 @@ def test_the_vectorised_loop_calls_a_vector_variant(dtype: str) -> None:
     assert calls, "large arguments are not handled a vector at a time"
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_negative_lanes_leave_the_others_alone(dtype: str) -> None:
+    """Every place of a vector in turn, all of them, and poles among them."""
+    rng = np.random.default_rng(0)
+    usual = rng.uniform(0, 50, (24, 16)).astype(NUMPY[dtype])
+    x = np.where(np.eye(24, 16, dtype=bool), -usual, usual)
+    x[16:20] = -x[16:20]
+    x[20, 3:6] = -3, -np.inf, np.nan
+    x = x.ravel()
+    for name, judge in (("lgamma", torch.lgamma), ("digamma", torch.digamma)):
+        kernel = compiled(SCALARS[name].text("numba", dtype, "a"), 1)
+        got, alone = np.empty_like(x), np.empty_like(x)
+        kernel(x, got)
+        for i in range(len(x)):
+            kernel(x[i : i + 1], alone[i : i + 1])
+        np.testing.assert_array_equal(got, alone)
+        exact = judge(torch.from_numpy(x.astype(np.float64))).numpy()
+        tolerance = 40 * np.finfo(NUMPY[dtype]).eps  # about the roots terms cancel
+        np.testing.assert_allclose(got, exact, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["lgamma", "digamma"])
+def test_negative_lanes_are_computed_a_vector_at_a_time(name: str) -> None:
+    """Half of the numbers of a program may be negative."""
+    kernel = compiled(SCALARS[name].text("numba", "float64", "a"), 1)
+    kernel(np.ones(64), np.empty(64))
+    (signature,) = kernel.signatures
+    functions = kernel.inspect_llvm(signature).split("\ndefine ")[1:]
+    variants = [f for f in functions if re.match(rf"internal .*@\.refcompiler\.{name}", f)]
+    products = re.findall(r"f(?:mul|add)[ \w]* <([48]) x double>", "".join(variants))
+    assert len(products) > 40, "each lane is computed by itself"
+
+
 @pytest.mark.skipif(not has_features("avx512f", "fma"), reason="the other tests cover this machine")
 def test_the_same_for_a_processor_with_avx2_only() -> None:
     """Its registers are kept across the call by other rules, and powers of two scale otherwise."""
-    name = test_a_large_lane_leaves_the_others_alone.__name__
-    code = f"from {__name__} import {name} as t; t('float32'); t('float64'); print('compared')"
+    tests = test_a_large_lane_leaves_the_others_alone, test_negative_lanes_leave_the_others_alone
+    code = "".join(
+        f"from {__name__} import {test.__name__} as t; t('float32'); t('float64'); "
+        for test in tests
+    )
+    code += "print('compared')"
     features = "+sse4.2,+avx,+avx2,+fma,+bmi,+bmi2,+f16c"
     environment = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
     done = subprocess.run(
