@@ -569,7 +569,7 @@ def _cache(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 
 
 @model(repr)
-def _repr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> str:
+def _repr(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     return text_of(m, repr, m.force(args[0])) or m.convert(args[0], 2)
 
 
