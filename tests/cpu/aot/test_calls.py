@@ -30,7 +30,7 @@ from refcompiler.aot import (
     wrapper,
 )
 from refcompiler.aot.partition import min_cut, split
-from refcompiler.backends import buckets
+from refcompiler.backends import parts
 from tests.cpu.aot import (
     test_backward,
     test_gates,
@@ -628,7 +628,7 @@ def _anomalies() -> None:
                 torch.autograd.grad(y.sum(), x)
 
 
-@check("gradient of a result", lambda p: p.setattr(buckets, "cuts_behind", lambda *_: []))
+@check("gradient of a result", lambda p: p.setattr(parts, "cuts_behind", lambda *_: []))
 def _results_that_autograd_is_asked_about() -> None:
     for program in (_asked, _retained, _hooked):
         found = []
