@@ -500,8 +500,8 @@ AHEAD: Table[Rule] = Table(
             "by the epilogue.",
         ),
         Rule(
-            "recurrent network on a device",
-            "The vendor's library takes all weights as one piece of memory, found by addresses.",
+            "recurrent network of cuDNN",
+            "The library takes all weights as one piece of memory, found by addresses.",
             "The network runs as it is, a part of its own; what is before and behind it is "
             "compiled, but where gradients are switched off or within autocast: the whole graph "
             "runs as it is there.",

@@ -1,7 +1,8 @@
 """Operators that run as they are, between parts of their graph that are compiled.
 
-Recurrent networks on a device run in the vendor's library, which takes all weights as one piece of
-memory: torch finds that piece behind the weights' backs, by their addresses. A trace has none.
+Recurrent networks that cuDNN computes take all weights as one piece of memory: torch finds that
+piece behind the weights' backs, by their addresses. A trace has none. Where cuDNN is switched off,
+or has not the dtype (bfloat16), torch composes them of other operators, which are compiled.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 _RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
-REASON = "the vendor's library finds the memory that a recurrent network's weights share"
+REASON = "cuDNN finds the memory that a recurrent network's weights share by addresses"
 
 
 def alone(graph: GraphModule) -> list[Node]:
@@ -18,10 +19,10 @@ def alone(graph: GraphModule) -> list[Node]:
     found = []
     for target in _RECURRENT:
         nodes = graph.graph.find_nodes(op="call_function", target=target)
-        found += [node for node in nodes if _on_device(node)]
+        found += [node for node in nodes if _by_cudnn(node)]
     return found
 
 
-def _on_device(node: Node) -> bool:
+def _by_cudnn(node: Node) -> bool:
     value = node.all_input_nodes[0].meta.get("example_value")
-    return isinstance(value, torch.Tensor) and value.device.type != "cpu"
+    return isinstance(value, torch.Tensor) and torch.backends.cudnn.is_acceptable(value)

@@ -165,6 +165,7 @@ def aot_autograd(
             return by_sizes(example_inputs)
 
     backend.takes_symbols = True  # type: ignore[attr-defined]
+    backend.alone = alone  # type: ignore[attr-defined]
     return backend
 
 

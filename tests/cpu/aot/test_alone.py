@@ -13,14 +13,16 @@ from torch import nn
 import fastpath
 import refcompiler
 from refcompiler.aot import alone as module
+from refcompiler.aot import aot_autograd
 from refcompiler.runtime.counters import reasons
 
-KEPT = {"recurrent network on a device"}
+AUTHORS = aot_autograd(fw_compiler=lambda graph, inputs: graph.forward)
+KEPT = {"recurrent network of cuDNN"}
 
 
 @pytest.fixture(autouse=True)
 def _as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module, "_on_device", lambda node: True)
+    monkeypatch.setattr(module, "_by_cudnn", lambda node: True)
     refcompiler.reset()
     yield
     refcompiler.reset()
@@ -63,7 +65,7 @@ def _trained(run: Any, net: nn.Module, x: torch.Tensor) -> list[Any]:
     return [*found, x.grad, *(p.grad for p in net.parameters())]
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath", AUTHORS])
 @pytest.mark.parametrize(
     "kind, told, dynamic",
     [
@@ -74,7 +76,7 @@ def _trained(run: Any, net: nn.Module, x: torch.Tensor) -> list[Any]:
     ],
 )
 def test_what_is_around_is_compiled(
-    kind: type[nn.Module], told: str, dynamic: bool, backend: str
+    kind: type[nn.Module], told: str, dynamic: bool, backend: Any
 ) -> None:
     torch.manual_seed(0)
     net = kind()
