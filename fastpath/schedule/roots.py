@@ -24,6 +24,7 @@ from fastpath.ir.program import (
 from fastpath.ir.size import hint
 from fastpath.schedule.cost import CHEAP, MOST_DEPTH, MOST_READS, depth, own_cost
 from fastpath.schedule.cost import across as reads_across
+from fastpath.schedule.kernel import itemsize
 
 ROW = 64  # elements, below which what is read on conditions is no vector
 
@@ -89,7 +90,8 @@ class Roots:
                 found.add(step.base)
             total[step], leaves[step] = cost, frozenset(found)
             self.depth[step] = deep + depth(step.value)
-            if self._is_root(step, cost, len(found)) or 2 * self.depth[step] > MOST_DEPTH:
+            deepest = 2 * self.depth[step] > MOST_DEPTH
+            if deepest or self._is_root(step, cost, len(found)) or self._heavy(step, found):
                 self.roots.add(step)
                 self.order.append(step)
                 self.needs[step] = found
@@ -108,6 +110,16 @@ class Roots:
         if cost > CHEAP and self._widest[node] > 2 * hint(node.numel):
             return True
         return leaves > MOST_READS
+
+    def _heavy(self, node: Computed, leaves: set[Node]) -> bool:
+        """Whether two consumers of ``node`` would move more memory by reading all that it is made
+        of, each for itself, than by one that stores it and another that reads it, as where every
+        layer of a network adds to what those before it have added up."""
+        if len(self._users[node]) < 2:
+            return False
+        count = hint(node.numel)
+        large = [n for n in leaves if 2 * hint(n.numel) > count]
+        return sum(itemsize(n.dtype) for n in large) > 2 * itemsize(node.dtype)
 
     def _liveness(self, program: Program) -> set[object]:
         for t in tensors_in(program.outputs):

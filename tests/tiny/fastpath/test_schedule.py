@@ -109,6 +109,34 @@ def test_a_path_through_a_call_keeps_kernels_apart() -> None:
     assert [c.call is not None for c in fusion.result] == [False, True, False]
 
 
+def test_what_layers_add_up_is_read_as_one_sum() -> None:
+    """A layer reads at most the last sum that is stored, and what the two layers behind it gave."""
+    x = given("x", 8, 32)
+    total: Node = x
+    steps: list[Computed | Call] = []
+    for n in range(8):
+        norm = Reduction(f"norm{n}", "sum", x.shape, [1], F32, lambda i, t=total: E.read(t, i))
+        part = pointwise(
+            f"part{n}",
+            x.shape,
+            lambda i, t=total, r=norm: op("mul", E.read(t, i), E.read(r, top(i))),
+        )
+        call = Call("mm", (whole(part), whole(part)), {}, "library")
+        product = Result(f"product{n}", call, x.shape, F32, x.strides)
+        call.outputs.append(product)
+        after = pointwise(
+            f"total{n}",
+            x.shape,
+            lambda i, t=total, p=product: op("add", E.read(t, i), E.read(p, i)),
+        )
+        steps += [norm, part, call, after]
+        total = after
+    fusion = fuse([x], steps, [total])
+    needs = [len(c.needs - set(c.members)) for c in fusion.result if c.call is None]
+    assert len(needs) == 9  # one before each call, and the last sum
+    assert max(needs) <= 3
+
+
 def test_reductions_over_different_axes_are_kept_apart() -> None:
     x = given("x", 8, 9)
     rows = Reduction("rows", "sum", x.shape, [1], F32, lambda i: E.read(x, i))
