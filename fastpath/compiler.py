@@ -246,6 +246,7 @@ def _written(
     from fastpath.oddrows import split_odd_rows
     from fastpath.padding import pad_products
     from fastpath.residuals import fuse_residuals
+    from fastpath.straight import has_masks_apart, lay_masks
     from fastpath.wrapper import Wrapper
 
     own = graph
@@ -258,9 +259,12 @@ def _written(
             fuse_activations(own, products)
             kept = graph.meta.get("outputs")
             fuse_residuals(own, device.adds_residuals, products, kept)
-    if device.is_cpu and options.numerics == "fast" and options.epilogue_fusion:
-        if has_sums_of_products(graph):
+    if device.is_cpu and options.numerics == "fast":
+        if has_masks_apart(graph):
             own = _copy(graph)
+            lay_masks(own)
+        if options.epilogue_fusion and has_sums_of_products(graph):
+            own = _copy(graph) if own is graph else own
             accumulate_products(own)
     sizes = Sizes(values)
     lowering = Lowering(own, device.target, device.device, options, sizes, products)

@@ -134,7 +134,36 @@ def test_gradients_are_of_the_kernels_sums() -> None:
     assert FLASH not in report.aten_calls and report.products == 2, report
 
 
-@pytest.mark.parametrize("case", ["many keys", "bfloat16", "a mask that repeats"])
+def test_masks_that_do_not_lie_along_their_rows() -> None:
+    """They are laid anew, once for two layers, and no larger than they were."""
+    torch.manual_seed(6)
+    q, k, v = torch.randn(3, 2, 3, 20, 8).unbind()
+    bias = torch.randn(20, 20, 3).permute(2, 0, 1)  # of each head, looked up by distances
+    for mask in (bias[None].expand(2, 3, 20, 20), bias[None], torch.randn(20, 1).expand(20, 20)):
+        agree(q, k, v, mask)
+
+    def layers(q: Any, k: Any, v: Any, bias: Any) -> Any:
+        mask = bias[None].expand(2, 3, 20, 20)
+        inner = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return F.scaled_dot_product_attention(inner, k, v, attn_mask=mask)
+
+    call = refcompiler.compile(layers, backend="fastpath", dynamic=False)
+    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+    for scale in (1.0, -2.0):
+        with torch.no_grad():
+            torch.testing.assert_close(call(q, k, v, bias * scale), layers(q, k, v, bias * scale))
+        found, expected = (
+            torch.autograd.grad((f(*leaves, bias * scale) ** 2).sum(), leaves)
+            for f in (call, layers)
+        )
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        call(q, k, v, bias)
+    report: Any = fastpath.last_report()
+    assert FLASH not in report.aten_calls and report.kernels == 3, report  # one lays the mask
+
+
+@pytest.mark.parametrize("case", ["many keys", "bfloat16"])
 def test_what_is_left_to_aten(case: str) -> None:
     torch.manual_seed(5)
     keys = attention.SCORES // attention.LEAST_ROWS + 8 if case == "many keys" else 24
@@ -147,5 +176,4 @@ def test_what_is_left_to_aten(case: str) -> None:
         report: Any = fastpath.last_report()
         assert FLASH in report.aten_calls
         return
-    mask = torch.randn(40, 1).expand(40, keys) if case == "a mask that repeats" else None
-    agree(q, k, v, mask, left=True)
+    agree(q, k, v, left=True)
