@@ -6,7 +6,7 @@ All are of random weights and in evaluation mode, and made the same way on every
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -70,8 +70,11 @@ _MORE: dict[str, dict[str, Any]] = {
 _READ_ONLY = {"Falcon": ("head_dim",), "XLNet": ("max_position_embeddings",)}
 
 
-def configuration(name: str, layers: int | None = None) -> Any:
-    """The configuration of a family of transformers, small, with that many layers."""
+def configuration(
+    name: str, layers: int | None = None, sizes: Mapping[str, int] | None = None
+) -> Any:
+    """The configuration of a family of transformers, small, with that many layers; ``sizes``: of
+    what it has of these, instead of the small ones."""
     import transformers
 
     kind = getattr(transformers, f"{name}Config")
@@ -79,7 +82,8 @@ def configuration(name: str, layers: int | None = None) -> Any:
     if name in _OWN:
         return kind(**_OWN[name])
     unset = _READ_ONLY.get(name, ())
-    given = {k: v for k, v in _SMALL.items() if hasattr(default, k) and k not in unset}
+    wanted = _SMALL | dict(sizes or {})
+    given = {k: v for k, v in wanted.items() if hasattr(default, k) and k not in unset}
     given |= _MORE.get(name, {})
     if layers is not None:
         given |= {k: layers for k in _LAYERS.split() if k in given}

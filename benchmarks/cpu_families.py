@@ -1,0 +1,163 @@
+"""Models of many families on the CPU against inductor: inference, and a training step.
+
+Larger than those whose capture is timed, so that kernels matter: rows of 128, 4 texts of 64 tokens,
+images of 64x64. Each is measured in a process of its own, processor time of one thread in turns,
+and its result is compared with eager's first. The section takes an hour on two cores, most of it
+in the C++ compiler, and runs when it is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+import fastpath
+from benchmarks.cpu.measure import AGAINST, GOALS, both, whole
+from benchmarks.family_models import BOTH, IMAGES, SOUND, TEXT, configuration
+from benchmarks.fresh import figures
+from benchmarks.harness import Row, compare, table
+
+FAMILIES = [*IMAGES, *SOUND, *BOTH, *TEXT]
+ROUNDS = 9
+_WIDTHS = {
+    128: "hidden_size d_model n_embd dim embedding_size word_embed_proj_dim",
+    256: "intermediate_size ffn_dim d_ff encoder_ffn_dim decoder_ffn_dim hidden_dim d_inner "
+    "max_position_embeddings n_positions",
+    32: "head_dim d_kv",
+    64: "image_size",
+    500: "vocab_size",
+}
+SIZES = {name: size for size, names in _WIDTHS.items() for name in names.split()}
+TOLERANCE = 2e-3
+
+
+def rows(names: Iterable[str] = FAMILIES) -> list[Row]:
+    """A row for each family and mode, below one for all of each mode. A family that one of the two
+    cannot do is named there, and has no part in the mean."""
+    names, left = list(names), []
+    found: dict[str, list[Row]] = {part: [] for part in GOALS}
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for name, taken in zip(names, pool.map(_of_its_own, names), strict=True):
+            if isinstance(taken, str):
+                print(f"{name}: {taken}", flush=True)
+                left.append(name)
+                continue
+            for part, numbers in zip(GOALS, taken, strict=True):
+                row = _row(f"{name}, {part}", part, numbers)
+                print(f"{row.name}: {row.ratio:.2f} {row.note}", flush=True)
+                found[part].append(row)
+    means = [
+        whole(f"{len(each)} families, {part} (geometric mean; best and worst)", each, GOALS[part])
+        for part, each in found.items()
+        if each
+    ]
+    if left:
+        means = [replace(row, note=f"without {', '.join(left)}") for row in means]
+    return [*means, *(row for each in zip(*found.values(), strict=True) for row in each)]
+
+
+def _of_its_own(name: str) -> list[list[float]] | str:
+    """What :func:`measured` gives for each mode, in a process with one thread, or why nothing."""
+    script = f"from benchmarks.cpu_families import measured as m; print(*m({name!r}))"
+    try:
+        numbers = figures(script, {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"})
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return str(error).strip().splitlines()[-1]
+    each = len(numbers) // len(GOALS)
+    return [numbers[n * each : (n + 1) * each] for n in range(len(GOALS))]
+
+
+def _row(name: str, part: str, numbers: list[float]) -> Row:
+    ours, theirs, low, high, kernels, calls = numbers
+    note = f"{kernels:.0f} kernels, {calls:.0f} ATen calls"
+    return Row(name, ours, theirs, ours / theirs, low, high, ROUNDS, AGAINST, GOALS[part], note)
+
+
+def measured(name: str) -> list[float]:
+    """For each mode: seconds of ours and of inductor's, quartiles of the ratio, kernels, calls.
+
+    AssertionError: a result that is not eager's, or a graph that ran uncompiled.
+    """
+    torch.set_num_threads(1)
+    found: list[float] = []
+    for part in GOALS:
+        model, inputs = built(name)
+        ours, theirs = both(model)
+        steps = [_step(model, call, inputs, part == "training") for call in (model, ours, theirs)]
+        for step in (steps[1], steps[0]):
+            values = [t.detach().clone() for t in step()]
+            if step is steps[1]:
+                first = values
+        torch.testing.assert_close(first, values, rtol=TOLERANCE, atol=TOLERANCE)
+        report: Any = fastpath.last_report()
+        made = [report, *report.backwards]
+        assert not any(each.fallback for each in made), [each.fallback for each in made]
+        row = compare(
+            name, *steps[1:], against="", rounds=ROUNDS, sample=0.02, clock=time.thread_time
+        )
+        kernels = sum(each.kernels for each in made)
+        calls = sum(sum(each.aten_calls.values()) for each in made)
+        found += [row.ours, row.theirs, row.low, row.high, kernels, calls]
+    return found
+
+
+def built(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """The family's model in evaluation mode, so that nothing is drawn, and its arguments."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(0)
+    config = configuration(name, sizes=SIZES)
+    config.use_cache = False
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    tokens = torch.randint(3, 90, (4, 64))
+    if name in IMAGES:
+        size = getattr(config, "image_size", 64)
+        return model, {"pixel_values": torch.randn(4, 3, size, size)}
+    if name in SOUND:
+        return model, {"input_values": torch.randn(2, 4000)}
+    return model, {"input_ids": tokens} | ({"decoder_input_ids": tokens} if name in BOTH else {})
+
+
+def _step(
+    model: torch.nn.Module, call: Callable[..., Any], inputs: dict[str, Any], trained: bool
+) -> Callable[[], list[torch.Tensor]]:
+    """A call that gives the first result, or in training the gradients of its square's mean."""
+
+    def infer() -> list[torch.Tensor]:
+        with torch.no_grad():
+            return [call(**inputs)[0]]
+
+    def train() -> list[torch.Tensor]:
+        call(**inputs)[0].square().mean().backward()
+        found = list(_gradients(model))
+        model.zero_grad(set_to_none=True)
+        return found
+
+    return train if trained else infer
+
+
+def _gradients(model: torch.nn.Module) -> Iterator[torch.Tensor]:
+    return (p.grad for p in model.parameters() if p.grad is not None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu_families")
+    parser.add_argument("names", nargs="*", default=FAMILIES, metavar="NAME", help="families")
+    names = parser.parse_args().names
+    unknown = [name for name in names if name not in FAMILIES]
+    if unknown:
+        parser.error(f"no family {unknown[0]!r}: choose from {', '.join(FAMILIES)}")
+    print(table(rows(names)))
+
+
+if __name__ == "__main__":
+    main()
