@@ -17,7 +17,6 @@ import torch
 from fastpath.agreement import ASKED, FirstCall, first_lines, promise_of
 from fastpath.bindings import function_of, method_of
 from fastpath.device import Device, Together
-from fastpath.given import bits
 from fastpath.graphs.launches import Launches
 from fastpath.handles import beginning, is_fixed, one_step, turned, unchanged
 from fastpath.held import Held
@@ -36,9 +35,10 @@ from fastpath.ir.program import (
     named,
     tensors_in,
 )
-from fastpath.ir.size import Number, Size, Unknown, text_of
+from fastpath.ir.size import Size
 from fastpath.ir.types import DTYPE
 from fastpath.memory import Memory, alike, stored_of
+from fastpath.numbered import Numbers
 from fastpath.profiles import announced, kernel_name, profiled, title, together_title
 from fastpath.rejecting import Rejecting, RejectingCall, reject
 from fastpath.report import Report
@@ -49,9 +49,7 @@ from fastpath.schedule.loops import Builder
 from fastpath.schedule.streams import STREAM_ALIGNMENT
 from fastpath.schedule.together import FEW, together
 from fastpath.workspace import TEXT, Workspace, bind, linear
-from refcompiler.aot.inputs import Unsupported
 from refcompiler.remade import WRITTEN
-from refcompiler.shapes.text import NAMES, python
 
 if TYPE_CHECKING:
     from fastpath.cpu.products import Known
@@ -128,8 +126,7 @@ class Wrapper:
         self._addresses: dict[str, str] = {}
         self._count = 0
         self._waiting: list[tuple[str, list[str], str]] = []  # kernels that are launched together
-        self.prologue: list[str] = []  # what is computed of sizes, once in each call
-        self._numbers: dict[str, str] = {}  # text -> variable
+        self.numbers = Numbers(program.sizes, self.names, self._literal)
         self.parameters = program.parameters
         self.taken = frozenset(program.parameters)
         self.boxed, self.otherwise = boxed, otherwise
@@ -220,7 +217,7 @@ class Wrapper:
         own: Node | Tensor = self.laid.get(node, node)
         name = f"b{self._count}"
         self._count += 1
-        shape, strides = self._tuple(own.shape), self._tuple(own.strides)
+        shape, strides = self.numbers.texts(own.shape), self.numbers.texts(own.strides)
         self.lines.append(
             f"{name} = empty({shape}, {strides}, dtype={self._dtype(node.dtype)}, "
             f"device={self._device()})"
@@ -234,53 +231,6 @@ class Wrapper:
         self._count += 1
         self._dtype(node.dtype)
         return name
-
-    # -- sizes -----------------------------------------------------------------------------------
-
-    def number(self, value: Number) -> str:
-        """A literal, or the variable that has a size's value in the call."""
-        return (
-            str(value)
-            if isinstance(value, int)
-            else self._variable_of(text_of(value, self._unknown))
-        )
-
-    def _variable_of(self, text: str) -> str:
-        """The variable for a number that is computed as the call begins."""
-        if text.isidentifier() or text.isdigit():
-            return text
-        if text not in self._numbers:
-            name = self._numbers[text] = f"z{len(self._numbers)}"
-            self.prologue.append(f"{name} = {text}")
-        return self._numbers[text]
-
-    def _unknown(self, unknown: Unknown) -> str:
-        source = self.program.sizes.sources.get(unknown)
-        if source is not None:
-            return self._variable_of(source)
-        if unknown.definition is None:
-            raise Unsupported(f"the size {unknown}, which no input has")
-        expr, parts = unknown.definition
-        if isinstance(expr, Scalar):
-            self.names["bits"] = bits
-            within = "" if parts is None else f", {parts!r}"
-            return self._variable_of(f"bits({self._literal(expr)}{within})")
-        self.names.update(NAMES)
-        return self._variable_of(python(expr, lambda symbol: self._unknown(parts[symbol])))
-
-    def _tuple(self, numbers: Sequence[Number]) -> str:
-        return f"({''.join(f'{self.number(n)}, ' for n in numbers)})"
-
-    def _checked(self) -> list[str]:
-        """Lines that leave calls which the program is not made for to what is."""
-        sizes = self.program.sizes
-        if not sizes.conditions:
-            return []
-        self.names["otherwise"] = self.otherwise
-        holds = " and ".join(dict.fromkeys(c.text(self.number) for c in sizes.conditions))
-        values = "".join(f"{self._unknown(u)}, " for u in sizes.sources)
-        given = "inputs" if self.boxed else ", ".join(self.parameters)
-        return [f"if not ({holds}): return otherwise(({values}), {given})"]
 
     def _dtype(self, name: str) -> str:
         self.names[name] = DTYPE[name]
@@ -341,7 +291,7 @@ class Wrapper:
         """The variable of a node that lies where ``dead`` did."""
         name = f"b{self._count}"
         self._count += 1
-        shape, strides = self._tuple(node.shape), self._tuple(node.strides)
+        shape, strides = self.numbers.texts(node.shape), self.numbers.texts(node.strides)
         self.lines.append(f"{name} = as_strided({self._variable[dead]}, {shape}, {strides})")
         return name
 
@@ -394,12 +344,12 @@ class Wrapper:
             self._watch()
             pointers.append("outside_p")
         if kernel.sized:
-            pointers += [self.number(n) for n in kernel.sizes]
+            pointers += [self.numbers.text(n) for n in kernel.sizes]
             if self.device.is_cpu:
-                units = self._variable_of(kernel.units_text(self.number))
-                pointers = [self.number(kernel.work), units, *pointers]
+                units = self.numbers.variable(kernel.units_text(self.numbers.text))
+                pointers = [self.numbers.text(kernel.work), units, *pointers]
             else:
-                pointers.insert(0, self._variable_of(run.programs(self.number)))
+                pointers.insert(0, self.numbers.variable(run.programs(self.numbers.text)))
         self.recordable.launched.append((f"k{number}", pointers))
         if joined and not (checked or kernel.sized or kernel.streamed):
             self._waiting.append((f"k{number}", pointers, made))
@@ -407,7 +357,7 @@ class Wrapper:
         self.lines.append(f"k{number}({', '.join(pointers)})  # {made}")
         if checked:
             self.names[f"k{number}_kernel"] = Rejecting(kernel, self.device)
-            extents = self._tuple([b.extent for b in checked])
+            extents = self.numbers.texts([b.extent for b in checked])
             if kernel.sized:
                 pointers[0] = "0"  # work, for which no thread is woken
             again = f"reject(k{number}_kernel, {extents}, outside, {', '.join(pointers)})"
@@ -454,7 +404,7 @@ class Wrapper:
         if product.limit is not None:
             self._watch()
             addresses.append("outside_p")
-        texts = product.arguments(addresses, call.outputs, self.number)
+        texts = product.arguments(addresses, call.outputs, self.numbers.text)
         self.names.update(product.named())
         name = f"k{number}"
         self.names[name], self.titles[name] = run, title(number, [call.name])
@@ -462,7 +412,9 @@ class Wrapper:
         self.lines.append(f"{name}({', '.join(texts)})  # {made} = {call.name}")
         if product.limit is not None:
             self.names[f"{name}_kernel"] = RejectingCall(product.finder(), [product.limit])
-            given = f"{self._tuple([product.limit.extent])}, outside, 0, {', '.join(texts[1:])}"
+            given = (
+                f"{self.numbers.texts([product.limit.extent])}, outside, 0, {', '.join(texts[1:])}"
+            )
             self.lines.append(f"if outside[0]: reject({name}_kernel, {given})")
 
     def _ask_library(self, call: Call, product: Direct) -> None:
@@ -484,7 +436,7 @@ class Wrapper:
             return f"{self._real(t)}.data_ptr()"
         size = DTYPE[t.dtype].itemsize
         place = self._address(t.node)
-        return f"{place} + {size} * {self.number(offset)}" if offset else place
+        return f"{place} + {size} * {self.numbers.text(offset)}" if offset else place
 
     def _call(self, call: Call) -> None:
         product: Any = self.products.get(call)
@@ -576,7 +528,7 @@ class Wrapper:
         if isinstance(value, Tensor):
             return self._real(value)
         if isinstance(value, Size):
-            return self.number(value)
+            return self.numbers.text(value)
         if isinstance(value, Scalar):
             if value.target is None:
                 return value.arguments[0]
@@ -658,11 +610,13 @@ class Wrapper:
         if self.kept.wanted:
             lines = [*self.kept.taken(), *lines[:-1], "give(arena)", lines[-1]]
             self.names.update(TEXT)
-        checked = self._checked()
-        lines = [*self.prologue, *checked, *lines]
+        checked = self.numbers.checked("inputs" if self.boxed else parameters)
+        if checked:
+            self.names["otherwise"] = self.otherwise
+        lines = [*self.numbers.lines, *checked, *lines]
         if self.boxed:
             taken = [f"{parameters}, = inputs"] if parameters else []
-            begin = len(self.prologue) + len(checked)
+            begin = len(self.numbers.lines) + len(checked)
             lines = [*taken, *lines[:begin], "inputs.clear()", *lines[begin:]]
             parameters = "inputs"
         if self.titles and self.device.is_cpu:
