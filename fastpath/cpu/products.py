@@ -1,7 +1,8 @@
 """Which of ATen's matrix products run by :mod:`fastpath.cpu.gemm`, and what its kernel is given.
 
 That is a matter of sizes: products of few rows or columns only stream an operand through, which
-there is nothing to gain by copying first. And of the processor: the kernel is measured against the
+there is nothing to gain by copying first, unless all is so small that the way into the library
+takes longer. And of the processor: the kernel is measured against the
 library that torch has on x86 on AMD's Zen, for which that library's fastest code is not, and on
 Intel's with AVX-512, where products of up to some rows are ahead because what is added to them need
 not be copied first; elsewhere it takes what is so small that it is the way into the library that
@@ -30,6 +31,10 @@ TINY, SMALL, MIDDLE, LARGE = 1 << 18, 1 << 21, 1 << 27, 1 << 28
 #: Rows from which on it pays, for a matrix that lies along its rows, to copy it: Intel, AVX-512.
 MANY_ROWS = 96
 LEAST_ROWS, LEAST_COLUMNS, LEAST_TERMS = 12, 8, 8
+#: Of one product with fewer: multiplications with those that fill its tiles, and copied elements of
+#: the second matrix, up to which the way into the library takes longer than all of it (2 us).
+SHORT, COPIED = 1 << 15, 1 << 12
+FEW_TERMS = 4  # of so many and fewer the library's code is not, whatever the other sizes
 WORK = 16  # multiplications in the time of one element operation
 _FIRST = {"aten.mm.default": 0, "aten.bmm.default": 0}
 _FIRST |= {"aten.addmm.default": 1, "aten.baddbmm.default": 1}
@@ -109,6 +114,15 @@ def ahead(count: int, m: int, n: int, k: int, plain: bool) -> bool:
     return count * work <= TINY or (count == 1 and work <= MIDDLE and (m >= MANY_ROWS or not plain))
 
 
+def short(m: int, n: int, k: int, dtype: str) -> bool:
+    """Whether the kernel is ahead for one product of few rows, columns or terms."""
+    if k <= FEW_TERMS and m >= LEAST_ROWS and n >= LEAST_COLUMNS:
+        return m * n * k <= LARGE
+    least, panel = gemm.tile_heights(gemm.vector_bytes())[-1], gemm.panel(dtype)
+    high, wide = -(-m // least) * least, -(-n // panel) * panel
+    return high * wide * k <= SHORT and wide * k <= COPIED
+
+
 def products_of(calls: Iterable[Call]) -> dict[Call, Known]:
     """Those of ``calls`` that kernels are to compute which are written by hand."""
     found = {call: product_of(call) or row_sums(call) or attention(call) for call in calls}
@@ -131,11 +145,13 @@ def product_of(call: Call) -> Product | None:
         return None
     *batch, m, n = result.shape
     k = a.shape[-1]
-    whole = type(k) is int and result.strides[-1] == 1
-    if not whole or k < LEAST_TERMS or hint(m) < LEAST_ROWS or hint(n) < LEAST_COLUMNS:
+    if type(k) is not int or not k or result.strides[-1] != 1:
         return None
-    count = batch[0] if batch else 1
-    if not ahead(hint(count), hint(m), hint(n), k, b.strides[-1] == 1):
+    count, rows, columns = batch[0] if batch else 1, hint(m), hint(n)
+    if k < LEAST_TERMS or rows < LEAST_ROWS or columns < LEAST_COLUMNS:
+        if hint(count) != 1 or not short(rows, columns, k, a.dtype):
+            return None
+    elif not ahead(hint(count), rows, columns, k, b.strides[-1] == 1):
         return None
     found = Product(a, b, s, count, m, n, k, a.dtype)
     if any(isinstance(t.node, Result) and t.node.bits for t in found.tensors):

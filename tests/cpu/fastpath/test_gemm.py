@@ -132,6 +132,7 @@ def agree(f: Callable[..., Any], *given: Any, tolerance: float = 1e-4, **options
 
 X, W, B = torch.randn(40, 24), torch.randn(33, 24), torch.randn(33)
 THREE = torch.randn(3, 16, 24)
+MANY, WIDE = torch.randn(200, 24), torch.randn(300, 24)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +160,34 @@ def test_programs(f: Any, given: Any, count: int) -> None:
     assert sum(report.aten_calls.values()) == (not count)
 
 
+def test_short_products() -> None:
+    """So few elements that to call the library takes longer, and few terms of any number."""
+    count = 0
+
+    def f(x: Any, w: Any, b: Any, y: Any) -> Any:
+        return F.linear(x, w, b), x @ y, torch.addmm(b, x, y)
+
+    for m, k, n in ((1, 9, 5), (2, 1, 3), (7, 16, 33), (11, 3, 2), (5, 64, 40), (301, 2, 50)):
+        given = torch.randn(m, k), torch.randn(n, k), torch.randn(n), torch.randn(k, n)
+        report = agree(f, *given)
+        assert report.products == 3 and not report.aten_calls, (m, k, n, report)
+        count += 1
+    x, w = torch.randn(3, 7, requires_grad=True), torch.randn(2, 7, requires_grad=True)
+    run = refcompiler.compile(lambda x, w: (F.linear(x, w) ** 2).sum(), backend="fastpath")
+    for scale in (1.0, 3.0):
+        found = torch.autograd.grad(run(x * scale, w), (x, w))
+        expected = torch.autograd.grad((F.linear(x * scale, w) ** 2).sum(), (x, w))
+        torch.testing.assert_close(found, expected)
+    assert count == 6
+
+
 @pytest.mark.parametrize(
     "f, given",
     [
-        (lambda x, w: x[:11] @ w.t(), (X, W)),  # few rows
-        (lambda x, w: x @ w[:7].t(), (X, W)),  # few columns
-        (lambda x, w: x[:, :7] @ w[:, :7].t(), (X, W)),  # few terms
+        (lambda x, w: x[:11] @ w.t(), (X, WIDE)),  # few rows
+        (lambda x, w: x @ w[:7].t(), (MANY, W)),  # few columns
+        (lambda x, w: x[:, :7] @ w[:, :7].t(), (MANY, W)),  # few terms
+        (lambda x, w: x[:, :7] @ w[:, :7].transpose(1, 2), (THREE, THREE)),  # several
         (lambda x, w: x[:, ::2] @ w[:, ::2].t(), (X, W)),  # no dimension of stride 1
         (lambda x, w, b: torch.addmm(b, x, w.t(), alpha=2), (X, W, B)),
         (lambda x, w, b: torch.addmm(b, x, w.t(), beta=0), (X, W, B)),

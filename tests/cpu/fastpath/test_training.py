@@ -83,11 +83,11 @@ def test_a_network_with_dropout_and_norms() -> None:
     (report,) = reports
     (backward,) = report.backwards
     assert report.kernels >= 2 and backward.kernels >= 2
-    # Products and draws, and nothing else, are ATen's.
-    assert set(backward.aten_calls) == {"aten.mm.default"}
-    assert set(report.aten_calls) == {
-        "aten.addmm.default", "aten.bernoulli.p", "aten.empty_like.default"
-    }  # fmt: skip
+    # Draws, and products where the library is ahead, are ATen's, and nothing else is.
+    left, calls = dict(backward.aten_calls), dict(report.aten_calls)
+    assert left.pop("aten.mm.default", 0) + backward.products == 3 and not left
+    assert calls.pop("aten.addmm.default", 0) + report.products == 2
+    assert set(calls) == {"aten.bernoulli.p", "aten.empty_like.default"}
 
 
 def two(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
