@@ -28,6 +28,7 @@ from refcompiler.aot.kept import (
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
+from refcompiler.aot.recomputed import Recomputed
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.saved import How
 from refcompiler.aot.second import Call, ends, reach, second
@@ -498,7 +499,13 @@ class Compiled(torch.autograd.Function):
         given.clear()
         if grows and again is not None and originals is not None:
             hooks = {n: ctx.hooks.get(at) for n, at in enumerate(program.differentiable)}
-            return (None, *derivable(again, originals, last, ctx.state, hooks))
+            if program.rewrites and ctx.recomputed is None:
+                first = program.numbers
+                ctx.recomputed = Recomputed([taken[first + n] for n in program.currents])
+            return (None, *derivable(again, originals, last, ctx.state, hooks, ctx.recomputed))
+        if ctx.recomputed is not None:
+            for n, value in ctx.recomputed.before().items():
+                arguments[program.numbers + program.currents[n]] = value.clone()
         call = known or program.backward_for(missing)
         if grows:
             with torch._C._DisableAutocast(), torch.no_grad():
@@ -535,6 +542,7 @@ def with_state(function: Any) -> None:
     node.task = None  # of gates: the backward under way, and whether it is in stages
     node.again = None  # of gates: the run of the graph that a backward with a graph goes through
     node.hooks = {}  # on results, by number
+    node.recomputed = None  # of regions that runs for gradients with a graph have
 
 
 with_hooks(Compiled)

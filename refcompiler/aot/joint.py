@@ -409,8 +409,7 @@ class _Tracer:
     def _currents(self, inputs: Sequence[Any]) -> Currents:
         unfit = {*self.tracked, *self.bases, *self.members, *self.seen.bits}
         unfit |= {move.place for move in self.seen.moves}
-        counted = [w.place for w in self.seen.writes if w.counted]
-        self.currents = Currents(inputs, unfit, counted, self.mode, self.known_currents)
+        self.currents = Currents(inputs, unfit, self.mode, self.known_currents)
         return self.currents
 
     def _inputs(self, leaves: Sequence[Any]) -> list[Any]:

@@ -48,11 +48,11 @@ def checkpointed(runner: Runner, target: Any, graph: GraphModule, *tensors: torc
 
 
 def tagged(runner: Runner, target: Any, graph: GraphModule, *tensors: Any, **options: Any) -> Any:
-    """The node that torch's front end makes of it."""
+    """The node that torch's front end makes of it, which does not say what its arguments are."""
     context_fn = graph.meta.get("_checkpoint_context_fn")
     if context_fn is not None:
         options["context_fn"] = context_fn
-    return _traced(runner, graph, tensors, options, currents.argument_places(tensors))
+    return _traced(runner, graph, tensors, options, None)
 
 
 def _traced(
@@ -60,7 +60,7 @@ def _traced(
     graph: GraphModule,
     tensors: Sequence[Any],
     options: dict[str, Any],
-    saved: Sequence[int],
+    saved: Sequence[int] | None,
 ) -> Any:
     context_fn = options.pop("context_fn", None)
     paired = options.pop("preserve_rng_state", True) and torch.is_grad_enabled()
@@ -82,7 +82,7 @@ def _traced(
 
     reentrant = options.get("use_reentrant", False)
     options.update(preserve_rng_state=False, use_reentrant=False)
-    arguments = called(region, joined(tensors) if reentrant else tensors, saved)
+    arguments = called(region, joined(tensors) if reentrant else tensors, saved or ())
     results = tuple(checkpoint(*arguments, context_fn=contexts, **options))
     if reentrant:
         demand(results)
