@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from refcompiler.aot.batches import each, has_batch, older
 from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.gates import Gates, directly, with_hooks
 from refcompiler.aot.inputs import has_bits
+from refcompiler.aot.joined import Joined
 from refcompiler.aot.kept import (
     FREED,
     kept_by,
@@ -194,6 +196,14 @@ class Program:
         if len(self.differentiable) == 1:
             return None
         return unwritten(node, self.shares.needed(asked))
+
+    def joined(self, node: Any, arguments: Sequence[Any]) -> Joined:
+        """What a call shares with second runs; ``arguments``: what its backward takes."""
+        if node.joined is None:
+            currents = [arguments[self.numbers + n] for n in self.currents]
+            node.joined = Joined(node, Recomputed(currents) if self.rewrites else None)
+        found: Joined = node.joined
+        return found
 
     def arguments(self, node: Any) -> list[Any]:
         """What the forward of a call has kept for its backward, which stays."""
@@ -422,6 +432,7 @@ class Compiled(torch.autograd.Function):
         ctx.program = program
         if program.derivable is not None:
             ctx.noted = program.derivable.note(inputs, originals, known)
+            ctx.returned = [*map(weakref.ref, outputs)]
         if program.symbolic:
             layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
             ctx.tangents = [
@@ -437,6 +448,8 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if BOXED else list(gradients)
         program: Program = ctx.program
+        if ctx.joined is not None:
+            ctx.joined.begin(given)
         known_task = ctx.task
         if known_task is not None and known_task[1] and known_task[0] == _task():  # in stages
             assert program.gates is not None
@@ -498,13 +511,11 @@ class Compiled(torch.autograd.Function):
         tangents = [*given] if grows else ()
         given.clear()
         if grows and again is not None and originals is not None:
-            hooks = {n: ctx.hooks.get(at) for n, at in enumerate(program.differentiable)}
-            if program.rewrites and ctx.recomputed is None:
-                first = program.numbers
-                ctx.recomputed = Recomputed([taken[first + n] for n in program.currents])
-            return (None, *derivable(again, originals, last, ctx.state, hooks, ctx.recomputed))
-        if ctx.recomputed is not None:
-            for n, value in ctx.recomputed.before().items():
+            joined = program.joined(ctx, taken)
+            own = joined, program.differentiable
+            return (None, *derivable(again, originals, last, ctx.state, *own))
+        if program.rewrites and ctx.joined is not None and ctx.joined.recomputed is not None:
+            for n, value in ctx.joined.recomputed.before().items():
                 arguments[program.numbers + program.currents[n]] = value.clone()
         call = known or program.backward_for(missing)
         if grows:
@@ -542,7 +553,9 @@ def with_state(function: Any) -> None:
     node.task = None  # of gates: the backward under way, and whether it is in stages
     node.again = None  # of gates: the run of the graph that a backward with a graph goes through
     node.hooks = {}  # on results, by number
-    node.recomputed = None  # of regions that runs for gradients with a graph have
+    node.joined = None  # with the runs of the graph that gradients with a graph are computed by
+    node.returned = ()  # what refers to results, as far as they are the caller's
+    node.of_result = None  # what gives autograd's function of a result, if it is not their node
 
 
 with_hooks(Compiled)

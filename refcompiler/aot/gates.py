@@ -195,7 +195,8 @@ class Gates:
             named[key] = place, t
         try:
             values = dict(named.values())
-            known = again, program.differentiable, inputs, node.state, values, node.hooks
+            joined = program.joined(node, ())
+            known = again, program.differentiable, inputs, node.state, values, joined
             found = Between(*known)
         except Written:
             raise RuntimeError(REFUSED.format(why=why)) from None
@@ -263,22 +264,31 @@ directly(Gate)
 
 
 class _OfGradients(OrderedDict[int, Callable[..., Any]]):
-    """Hooks on one of several results, none of which is called where that has no gradient.
+    """Hooks on a result, none of which is called where that has no gradient.
 
     ``called``: the same, as autograd has them. ``turn``: when they are, among those on the others.
+    ``whole(gradient)`` has what came to the result by second runs of the ``call`` too.
     """
 
-    def __init__(self, turn: int):
+    def __init__(self, turn: int, call: Any, number: int):
         super().__init__()
         self.turn = turn
+        self.call, self.number = weakref.ref(call), number
         self.called: dict[int, Callable[..., Any]] = {}
 
     def __setitem__(self, number: int, hook: Callable[..., Any]) -> None:
         def of_gradient(gradient: Any) -> Any:
-            return None if gradient is None else hook(gradient)
+            whole = self.whole(gradient)
+            found = None if whole is None else hook(whole)
+            return whole if found is None and whole is not gradient else found
 
         super().__setitem__(number, of_gradient)
         self.called[number] = of_gradient
+
+    def whole(self, gradient: Any) -> Any:
+        call = self.call()
+        joined = None if call is None else call.joined
+        return gradient if joined is None else joined.whole(self.number, gradient)
 
     def __delitem__(self, number: int) -> None:
         super().__delitem__(number)
@@ -307,11 +317,7 @@ def with_hooks(function: Any) -> None:
             compiled = call_of(node)
             results = getattr(node, "results", range(compiled.program.outputs))
         number = results[t.output_nr]
-        if len(results) == 1:
-            compiled.hooks = {**compiled.hooks, number: t._backward_hooks}
-            register(node, t)
-            return
-        hooks = _OfGradients(compiled.program.turns.get(number, 0))
+        hooks = _OfGradients(compiled.program.turns.get(number, 0), compiled, number)
         compiled.hooks = {**compiled.hooks, number: hooks}
         call_last(node, t, hooks)
         for reference in sorted(node.hooked, key=lambda each: each[0]):

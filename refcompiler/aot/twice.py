@@ -18,9 +18,9 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot.between import hook
 from refcompiler.aot.currents import restored
 from refcompiler.aot.inputs import Runner
+from refcompiler.aot.joined import Joined
 from refcompiler.aot.joint import Joint
 from refcompiler.aot.recomputed import Recomputed
 from refcompiler.aot.regions.unrolled import unrolled
@@ -234,14 +234,14 @@ class Derivable:
         inputs: Sequence[Any],
         tangents: Sequence[Any],
         state: torch.Tensor | None = None,
-        hooks: Mapping[int, Any] | None = None,
-        recomputed: Recomputed | None = None,
+        joined: Joined | None = None,
+        places: Sequence[int] = (),
     ) -> list[Any]:
         """Those of the inputs, with a graph; None where there is none.
 
-        ``hooks``: the caller's on the results, by number, for what comes through that graph.
-        ``recomputed``: of the call, if regions of it write to what is outside of them.
+        ``joined``: of the call, whose results with a tangent have the numbers ``places``.
         """
+        recomputed = None if joined is None else joined.recomputed
         _, flat = self.run(inputs, state, recomputed=recomputed)
         results = [flat[place]._base if is_base else flat[place] for place, is_base in self.outputs]
         ends = [(t, g) for t, g in zip(results, tangents, strict=True) if g is not None]
@@ -255,7 +255,8 @@ class Derivable:
                 create_graph=True,
                 allow_unused=True,
             )
-        hook(dict(enumerate(results)), hooks or {})
+        if joined is not None:
+            joined.lead(dict(zip(places, results, strict=True)))
         made = iter(found)
         return [next(made) if _tracked(t) else None for t in inputs]
 
@@ -342,8 +343,8 @@ def derivable(
     inputs: Sequence[Any],
     tangents: Sequence[Any],
     state: torch.Tensor | None = None,
-    hooks: Mapping[int, Any] | None = None,
-    recomputed: Recomputed | None = None,
+    joined: Joined | None = None,
+    places: Sequence[int] = (),
 ) -> list[Any]:
     """The gradients of a call, whose functions are autograd's own: the graph runs again for them.
 
@@ -351,7 +352,7 @@ def derivable(
     (``silu``), and what comes back through them is added up at each leaf in eager's order.
     """
     with torch.enable_grad():
-        found = derivable.gradients(_ends(inputs), tangents, state, hooks, recomputed)
+        found = derivable.gradients(_ends(inputs), tangents, state, joined, places)
     return [*found, *[None] * len(derivable.repeated)]
 
 

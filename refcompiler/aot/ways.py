@@ -171,7 +171,7 @@ def apart(program: Any, *inputs: Any) -> list[Any]:
     mark = _whole(made, program, inputs, *[inputs[n] for n in plan.base], PROBE)
     call, results = made[0], [*made[1]]
     marks = [_inputs(call, places, *[inputs[n] for n in places]) for places in plan.groups]
-    call.plan, call.edges = plan, _edges
+    call.plan, call.edges, call.of_result = plan, _edges, _of_result
     call.groups = [each.grad_fn and weakref.ref(each.grad_fn) for each in marks]
     call.given = [weakref.ref(inputs[n]) for places in plan.groups for n in places]
     call.finals = []
@@ -262,6 +262,12 @@ def _edges(call: Any) -> list[Any]:
             tracked = t is not None and t.requires_grad
             found[n] = get_gradient_edge(t)[:2] if tracked else (None, 0)
     return [found[n] for n in sorted(found)]
+
+
+def _of_result(call: Any, place: int) -> Any:
+    plan: Ways = call.plan
+    ends = zip(plan.ends, call.finals, strict=True)
+    return next((final() for (places, _), final in ends if place in places), None)
 
 
 def _alive(references: Sequence[Any]) -> list[Any]:
