@@ -26,9 +26,10 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from refcompiler.aot.function import BOXED, Compiled, Program, keeps_graph, with_state
+from refcompiler.aot.function import BOXED, Compiled, keeps_graph, with_state
 from refcompiler.aot.gates import PROBE, goes_to, with_hooks
 from refcompiler.aot.kept import kept_by
+from refcompiler.aot.program import Program
 
 _task = torch._C._current_graph_task_id
 _TASKS = 8  # backwards within backwards of one call; what an error has left goes

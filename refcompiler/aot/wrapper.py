@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot import gates as gates_
 from refcompiler.aot.bases import DATA, Base
 from refcompiler.aot.chains import GIVEN, Over
-from refcompiler.aot.function import Program, apply
+from refcompiler.aot.function import apply
 from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, newest
 from refcompiler.aot.inputs import resolved
 from refcompiler.aot.kept import set_versions
@@ -37,6 +37,7 @@ from refcompiler.aot.observation import (
     ViewOf,
     Write,
 )
+from refcompiler.aot.program import Program
 from refcompiler.aot.saved import How, keep
 from refcompiler.aot.through import Through, through
 from refcompiler.aot.ways import apart
