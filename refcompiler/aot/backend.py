@@ -381,6 +381,8 @@ def _compile(
                 numbers = _as_eager(joint, leaves, seen.bits)
             if seen.passes and (bases or joint.inner):
                 raise Unsupported("an output is a view that a custom function made, among others")
+            if joint.inner or not joint.tangents:
+                seen.lets_write()
         except Unsupported:
             raise
         except _DEPENDENT as error:

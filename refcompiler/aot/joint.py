@@ -33,7 +33,7 @@ from refcompiler.aot.inputs import Runner, Unsupported, has_bits, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
-from refcompiler.aot.observation import Observation, Value, ViewOf, expanded, shares_elements
+from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals, turns
 from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, saving
 from refcompiler.aot.recording import record
@@ -43,6 +43,7 @@ from refcompiler.aot.saved import Links, links
 from refcompiler.aot.stages import staged
 from refcompiler.aot.tracing import Decompositions
 from refcompiler.aot.tracing import trace as trace_graph
+from refcompiler.aot.watching import shares_elements
 from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.known import same
 

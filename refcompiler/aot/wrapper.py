@@ -475,7 +475,9 @@ class Wrapper:
                     self.there.add(f"o{n}")
                     call = self.constant("through", through(name))
                     lies = self.listed(at.size), self.listed(at.stride), self.text(at.offset)
-                    given = ", ".join([self.values[place], self.results[slot], *lies])
+                    own = self.results[slot]
+                    base = f"{own}.detach()" if place is None else self.values[place]
+                    given = ", ".join([base, own, *lies])
                     self.lines.append(f"o{n} = {call}({given})")
                 return f"o{n}"
         assert view is not None
