@@ -68,6 +68,7 @@ class Currents:
         #: what a recompute reads for it. By identity, the places of what stands for inputs.
         self.read: set[int] = set()
         self.arguments: set[int] = set()
+        self.saved: list[Any] = []  # all arguments, which eager saves
         self.aliases: dict[int, Any] = {}
         self.places_of = {id(t): n for n, t in self.inputs.items()}
         self.standing: list[Any] = []
@@ -128,6 +129,8 @@ class Currents:
         """
         if not self.backward:
             for n, (t, there) in enumerate(zip(operands, outside, strict=True)):
+                if saved is not None and n in saved and isinstance(there, FunctionalTensor):
+                    self.saved.append(there)
                 place = self.places_of.get(id(there))
                 if place is not None:
                     known = self.arguments if saved is None or n in saved else self.read

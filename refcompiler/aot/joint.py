@@ -521,7 +521,8 @@ class _Tracer:
             members = self.members if self.written else ()
             moved = [move.place for move in self.seen.moves]
             known = dict.fromkeys((*self.written, *moved, *members))
-            self.links = links(outputs, self.inputs, self.flat, [*known])
+            more = [] if self.currents is None else self.currents.saved
+            self.links = links(outputs, self.inputs, self.flat, [*known], more)
         between = self._between(found)
         ways = reached(outputs) if len(between) > 1 else {}
         self.uneven, self.saving = uneven(ways), saving(outputs, ways)
