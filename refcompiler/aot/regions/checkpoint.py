@@ -29,7 +29,7 @@ from torch.utils.checkpoint import (
 )
 
 from refcompiler.aot import currents
-from refcompiler.aot.draws import AGAIN, TURN, draws
+from refcompiler.aot.draws import AGAIN, TURN, draws, takes_numbers
 from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.remaining import SELECTIVE
@@ -164,7 +164,7 @@ class _First(_Turns):
     def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
         kept = self.kept
         state = None
-        if kept.paired and _paired(func, kwargs):
+        if kept.paired and _paired(func, args, kwargs):
             device = _device(args, kwargs)
             torch.ops.refcompiler.rng_state(device)
             state = next(_newest()), device
@@ -224,7 +224,7 @@ class _Again(_Turns):
             if any(a is not b for a, b in zip(_held(found), held, strict=True)):
                 raise Unsupported("what a selective checkpoint saved is written to")
             return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, found)
-        if not kept.paired or not _paired(func, kwargs):
+        if not kept.paired or not _paired(func, args, kwargs):
             return func(*args, **kwargs)
         last = next(_newest())
         found = func(*args, **kwargs)
@@ -261,10 +261,11 @@ class _Both(DispatchMode):
         self.inner.__exit__(*error)
 
 
-def _paired(func: Any, kwargs: Any) -> bool:
+def _paired(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether it draws from a generator whose state eager keeps: a default one, no other."""
     generator = kwargs.get("generator")
-    return draws(func) and (generator is None or generator is torch.default_generator)
+    default = generator is None or generator is torch.default_generator
+    return default and takes_numbers(func, args, kwargs)
 
 
 def _device(args: Any, kwargs: Any) -> torch.device:
