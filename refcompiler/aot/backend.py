@@ -19,11 +19,11 @@ from refcompiler.aot.again import Then
 from refcompiler.aot.alone import REASON, alone
 from refcompiler.aot.altering import forms
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
+from refcompiler.aot.casts import Casts
 from refcompiler.aot.currents import READ, currents_of, updating
 from refcompiler.aot.depends import Chain
 from refcompiler.aot.draws import drawing, draws_from_state
 from refcompiler.aot.effects import stays
-from refcompiler.aot.function import Program
 from refcompiler.aot.gates import Gates, levels
 from refcompiler.aot.inputs import (
     DependsOnData,
@@ -34,7 +34,7 @@ from refcompiler.aot.inputs import (
     lifted_tensors,
     resolved,
 )
-from refcompiler.aot.joint import NEW_VALUES, Casts, Joint, trace
+from refcompiler.aot.joint import NEW_VALUES, Joint, trace
 from refcompiler.aot.later import Later, Strides
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
@@ -45,6 +45,7 @@ from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
 from refcompiler.aot.partition.packing import is_packed
 from refcompiler.aot.private import memory, private_count
+from refcompiler.aot.program import Program
 from refcompiler.aot.saved import AS_IT_IS
 from refcompiler.aot.sizes import Sized, compile_for_sizes, number_inputs
 from refcompiler.aot.symbols import (
@@ -380,6 +381,8 @@ def _compile(
                 numbers = _as_eager(joint, leaves, seen.bits)
             if seen.passes and (bases or joint.inner):
                 raise Unsupported("an output is a view that a custom function made, among others")
+            if joint.inner or not joint.tangents:
+                seen.lets_write()
         except Unsupported:
             raise
         except _DEPENDENT as error:

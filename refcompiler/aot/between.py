@@ -19,6 +19,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.inputs import Runner
+from refcompiler.aot.joined import Joined
 from refcompiler.aot.wanted import asked
 from refcompiler.reentrant import as_around
 
@@ -123,7 +124,7 @@ class Between:
     """A second run of a call's graph, as ``again`` has it, whose ways end at ``named`` results.
 
     ``tangents``: the numbers of the results with a tangent; ``named``: by place among the outputs;
-    ``hooks``: by number, the caller's on results.
+    ``joined``: of the call.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Between:
         inputs: Sequence[Any],
         state: torch.Tensor | None,
         named: Mapping[int, torch.Tensor],
-        hooks: Mapping[int, Any],
+        joined: Joined,
     ):
         with torch.enable_grad():
             # Views, whose hooks are not run on the way.
@@ -158,7 +159,7 @@ class Between:
         own = dict(enumerate(results)) | run.computed | run.based
         ends = [own[place] for place, _ in again.outputs]
         self.ends = dict(zip(tangents, ends, strict=True))
-        self.hooks = hooks
+        self.joined = joined
         self.own = run.computed  # what the caller's tensors are in the place of
         self.given = {place: weakref.ref(t) for place, t in named.items()}
         self.back: list[Any] = []  # functions of gradients with a graph
@@ -176,7 +177,7 @@ class Between:
         wanted = [t for t in self.inputs if _tracked(t)]
         made = self._gradients(there, wanted)
         found = iter(made)
-        hook(self.ends, self.hooks)
+        self.joined.lead(self.ends)
         self._refuse_parts(made)
         return [next(found) if _tracked(t) else None for t in self.inputs]
 
@@ -212,17 +213,6 @@ class Between:
             )
 
 
-def hook(ends: Mapping[int, torch.Tensor], hooks: Mapping[int, Any]) -> None:
-    """Have the caller's ``hooks`` on results, by number, run for what comes to ``ends`` after this.
-
-    Derivatives of an operation that keeps its result (``exp``, ``tanh``) lead there once more, and
-    in eager the result is the caller's.
-    """
-    for n, own in hooks.items():
-        if own and n in ends and ends[n].requires_grad:
-            ends[n].register_hook(functools.partial(_hooked, own))
-
-
 def _unasked(reference: Any, _: Any) -> None:
     """Called where a gradient comes to the caller's tensor, without the part that goes past it."""
     t = reference()
@@ -237,13 +227,6 @@ def _is_edge_of(each: Any, t: torch.Tensor) -> bool:
     if isinstance(each, torch.Tensor):
         return each is t or (each.grad_fn is t.grad_fn and each.output_nr == t.output_nr)
     return bool(each.node is t.grad_fn and each.output_nr == t.output_nr)
-
-
-def _hooked(own: Mapping[int, Any], gradient: Any) -> Any:
-    for each in [*own.values()]:
-        found = each(gradient)
-        gradient = gradient if found is None else found
-    return gradient
 
 
 class Written(Exception):

@@ -48,21 +48,19 @@ class Currents:
     """Those of a trace.
 
     ``inputs``: what the graph runs with, functional tensors by place; ``unfit``: the places of
-    those that cannot be written to in a backward, ``counted``: of those whose versions tell of the
-    forward's writes. ``known``: the places of an earlier trace, which this one has too, and no
-    others.
+    those that cannot be written to in a backward. ``known``: the places of an earlier trace, which
+    this one has too, and no others.
     """
 
     def __init__(
         self,
         inputs: Sequence[Any],
         unfit: Collection[int],
-        counted: Collection[int],
         mode: FakeTensorMode,
         known: Sequence[int] | None,
     ):
         self.inputs = {n: t for n, t in enumerate(inputs) if isinstance(t, torch.Tensor)}
-        self.unfit, self.counted, self.mode, self.known = unfit, counted, mode, known
+        self.unfit, self.mode, self.known = unfit, mode, known
         self.first = {n: plain(t) for n, t in self.inputs.items()}
         #: By place, what stands in a recompute for an input that the forward has written to.
         self.made: dict[int, _Current] = {}
@@ -70,6 +68,7 @@ class Currents:
         #: what a recompute reads for it. By identity, the places of what stands for inputs.
         self.read: set[int] = set()
         self.arguments: set[int] = set()
+        self.saved: list[Any] = []  # all arguments, which eager saves
         self.aliases: dict[int, Any] = {}
         self.places_of = {id(t): n for n, t in self.inputs.items()}
         self.standing: list[Any] = []
@@ -121,21 +120,27 @@ class Currents:
 
     @contextlib.contextmanager
     def again(
-        self, operands: Sequence[Any], saved: Collection[int], outside: Sequence[Any]
+        self, operands: Sequence[Any], saved: Collection[int] | None, outside: Sequence[Any]
     ) -> Iterator[list[Any]]:
         """A region is computed again: of what it is given, in the place of ``operands``.
 
-        ``saved``: which of them are its arguments; ``outside``: what they are outside of it.
+        ``saved``: which of them are its arguments (None: those that the forward does not write to);
+        ``outside``: what they are outside of it.
         """
         if not self.backward:
             for n, (t, there) in enumerate(zip(operands, outside, strict=True)):
+                if saved is not None and n in saved and isinstance(there, FunctionalTensor):
+                    self.saved.append(there)
                 place = self.places_of.get(id(there))
                 if place is not None:
-                    (self.arguments if n in saved else self.read).add(place)
+                    known = self.arguments if saved is None or n in saved else self.read
+                    known.add(place)
                     self.places_of[id(t)] = place
                     self.standing.append(t)
             yield [*operands]
             return
+        if saved is None:
+            saved = [n for n, t in enumerate(operands) if id(t) not in self.changed]
         pairs = zip(operands, outside, strict=True)
         given = [self._instead(*pair, n not in saved) for n, pair in enumerate(pairs)]
         own = {id(current.tensor) for current in self.made.values()}
@@ -238,22 +243,12 @@ def _memory(t: torch.Tensor) -> int:
 CURRENTS: ContextVar[Currents | None] = ContextVar("CURRENTS", default=None)
 
 
-def again(operands: Sequence[Any], saved: Collection[int], outside: Sequence[Any]) -> Any:
+def again(operands: Sequence[Any], saved: Collection[int] | None, outside: Sequence[Any]) -> Any:
     """While a region is computed, in whatever trace: what it is given."""
     known = CURRENTS.get()
     if known is None:
         return contextlib.nullcontext([*operands])
     return known.again(operands, saved, outside)
-
-
-def argument_places(tensors: Sequence[Any]) -> list[int]:
-    """Of what a region takes, where none says which are arguments in eager: those that may be.
-
-    An argument that the region writes to cannot be computed of again.
-    """
-    known = CURRENTS.get()
-    written = [] if known is None else [known.inputs.get(n) for n in known.counted]
-    return [n for n, t in enumerate(tensors) if not any(t is each for each in written)]
 
 
 def arrange(graph: GraphModule, inputs: int, places: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ draws from that state and puts the generator back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -121,9 +121,29 @@ def draws(target: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) and target is not _KEEPS
 
 
+_ATTENTION = (
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+)
+#: Where they have the probability that an element is dropped.
+_DROPPED = {op: [a.name for a in op._schema.arguments].index("dropout_p") for op in _ATTENTION}
+
+
+def takes_numbers(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether such a call takes random numbers: attention that drops nothing does not."""
+    place = _DROPPED.get(target)
+    if place is None:
+        return draws(target)
+    given = args[place] if place < len(args) else kwargs.get("dropout_p", 0.0)
+    return not (isinstance(given, float) and given == 0)
+
+
 def drawing(node: torch.fx.Node) -> bool:
     """Whether a node takes random numbers from a generator, itself or in a graph of its own."""
-    return node.op == "call_function" and (draws(node.target) or INSIDE in node.meta)
+    if node.op != "call_function":
+        return False
+    return takes_numbers(node.target, node.args, node.kwargs) or INSIDE in node.meta
 
 
 def draws_from_state(node: torch.fx.Node) -> bool:

@@ -36,6 +36,28 @@ def derivative_checks(node: torch.fx.Node) -> bool:
     return any(t.is_complex() for t in node.meta["val"] if isinstance(t, torch.Tensor))
 
 
+_aten = torch.ops.aten
+#: What is given positions by tensors, and raises for one that is not there.
+_AT_POSITIONS = frozenset(
+    overload
+    for packet in (
+        *(_aten.index, _aten.index_select, _aten.gather, _aten.take),
+        *(_aten.embedding, _aten.nll_loss_forward, _aten.nll_loss2d_forward, _aten.scatter),
+        *(_aten.scatter_add, _aten.scatter_reduce, _aten.index_add, _aten.index_copy),
+        *(_aten.index_fill, _aten.index_put),
+    )
+    for overload in [getattr(packet, name) for name in packet.overloads()]
+    if "out" not in overload._overloadname
+)
+
+
+def looks_up(node: torch.fx.Node) -> bool:
+    """Whether a node has positions that its operands tell, which may not be there."""
+    return node.op == "call_function" and node.target in _AT_POSITIONS
+
+
 def stays(node: torch.fx.Node) -> bool:
     """Whether a node stays though nothing reads its results."""
-    return drawing(node) or (node.op == "call_function" and checks(node.target))
+    if drawing(node) or looks_up(node):
+        return True
+    return node.op == "call_function" and checks(node.target)

@@ -2,362 +2,35 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
 
-from refcompiler.aot.batches import each, has_batch, older
-from refcompiler.aot.depends import Chain, Depends
-from refcompiler.aot.gates import Gates, directly, with_hooks
-from refcompiler.aot.inputs import has_bits
+from refcompiler.aot.batches import older
+from refcompiler.aot.gates import directly, with_hooks
 from refcompiler.aot.kept import (
     FREED,
     kept_by,
-    laid_out,
     lay_out,
-    otherwise,
     set_versions,
-    unwritten,
 )
-from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
-from refcompiler.aot.origin import Origin
-from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
-from refcompiler.aot.saved import How
+from refcompiler.aot.program import Program
+from refcompiler.aot.remaining import Remaining
 from refcompiler.aot.second import Call, ends, reach, second
-from refcompiler.aot.twice import Derivable, derivable, once
+from refcompiler.aot.twice import derivable, once
 
-_LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
 _VERSION = operator.attrgetter("_version")
 _is_view = torch.Tensor._is_view
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _transformed = torch._C._are_functorch_transforms_active
-UNKNOWN = (
-    "this backward, of some results alone, cannot be traced, and a checkpointed region writes to "
-    "what is outside of it. Compute it uncompiled (torch.compiler.disable or backend='eager')"
-)
 _ONCE = (
     "Trying to backward an extra time. You are only allowed to backward once on any region "
     "computed under selective activation checkpoint."
 )
-
-
-@dataclass
-class Program:
-    """What one compiled training graph runs.
-
-    ``forward`` takes the inputs, in a list if it is ``boxed``, and returns ``outputs`` results,
-    then ``tensors`` tensors to save, the last ``private`` of which nobody else has, then
-    ``numbers`` numbers. ``differentiable``: the places of the results that have a tangent, which
-    lie as ``layouts`` says (None: as the result itself, whose sizes are symbols). ``backward`` is
-    compiled by ``compile_backward`` when it first runs, for each set of outputs without gradients.
-    What that gives takes a list of numbers, saved tensors and tangents, which it may empty.
-    Behind a backward of some outputs, what the others still need is ``left``.
-    ``uneven``: what autograd's functions of several results are reached by; where some of them are
-    without a gradient, ``traced_for`` gives the backward for such a set instead, if it can.
-    ``repeated``: so many of the inputs, the last, are there a second time for autograd alone, which
-    adds up their gradients. ``gates``: of results that are computed from others.
-    ``derivable``: what second derivatives are computed by, if they can be. ``versions``: of the
-    results ``numbered``, which the graph has written to.
-    """
-
-    forward: Callable[..., Any]
-    boxed: bool
-    outputs: int
-    tensors: int
-    private: int
-    numbers: int
-    inputs: int
-    differentiable: Sequence[int]
-    layouts: Sequence[Layout | None]
-    backward: GraphModule
-    compile_backward: Callable[[GraphModule], Callable[[list[Any]], Any]]
-    counted: int = 0  # numbers among the results, the last of them
-    uneven: Collection[tuple[int, ...]] = ()
-    traced_for: Callable[..., Any] = lambda missing, otherwise: None
-    repeated: int = 0
-    gates: Gates | None = None
-    derivable: Derivable | None = None
-    numbered: Sequence[int] = ()
-    versions: Sequence[int] = ()
-    #: The backward for tangents that lie otherwise, ``(their number, strides)``, if it can be.
-    laid_for: Callable[..., Any] | None = None
-    #: By number of an input, the tangents (bits) that reach it, of those that not all do.
-    partly: Mapping[int, int] = field(default_factory=dict)
-    kept_results: Collection[int] = ()  # which of the saved tensors are results
-    kept_views: Collection[int] = ()  # and which are views of results
-    #: Which of them are kept as an input that the call has written to: :meth:`Links.kept`.
-    kept_written: Sequence[tuple[int, int, How]] = ()
-    #: By result, when eager comes to it among those with a tangent, which hooks on them tell.
-    turns: Mapping[int, int] = field(default_factory=dict)
-    saves: bool = True  # nothing, where the backward of the same outputs may run again
-    saving: int = -1  # the tangents (bits) of which that is not so
-    origin: Origin | None = None  # what it was compiled of, if it can be compiled again
-    compiled: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
-    #: Of these, those for tangents that lie otherwise; None: there is none.
-    laid: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
-    #: The backward under autocast, ``(missing, strides of tangents, casts)``, if it can be.
-    cast_for: Callable[..., Any] | None = None
-    cast: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
-    #: The backward of a backward, or of such, ``(missing, chain)``, and what it depends on.
-    second_for: Callable[..., Callable[[list[Any]], Any]] | None = None
-    second: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
-    depends_for: Callable[..., Depends | None] | None = None
-    known_depends: dict[Any, Depends | None] = field(default_factory=dict)
-    #: By input, the place of those that the forward saves among what the backward takes.
-    kept_inputs: Mapping[int, int] = field(default_factory=dict)
-    reads: Sequence[int] = ()  # which of the inputs are there a second time
-    places: Sequence[int] = ()  # inputs that are tensors
-    open: Sequence[int] = ()  # inputs with a gradient that are neither saved nor sure to be leaves
-    #: Which of the saved tensors the backward reads as they are by then, and may write to.
-    currents: Sequence[int] = ()
-    aliases: Sequence[int] = ()  # and which it only reads so
-    rewrites: bool = False  # whether it writes to any
-    told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
-
-    def tell(self, who: Callable[[], None]) -> None:
-        """Have ``who`` called when a backward was compiled."""
-        self.told[:] = [who]
-
-    def has_compiled(self) -> None:
-        for tell in self.told:
-            tell()
-
-    def __post_init__(self) -> None:
-        differentiable = set(self.differentiable)
-        self.every = (1 << len(self.differentiable)) - 1  # tangents, as bits
-        self.symbolic = None in self.layouts
-        self.ways: dict[Any, Any] = {}  # of calls with functions of autograd for each way
-        self.draws = False  # whether a second derivative would draw once more
-        self.releases = False  # whether the last backward is to let go of inputs
-        self.spent: dict[tuple[int, ...], int] = {}  # by missing tangents, those that are there
-        tensors = self.outputs - self.counted
-        self.end = self.outputs + self.tensors
-        #: Of the tensors to save, those that others may have too: their versions are kept.
-        self.shared = self.tensors - self.private
-        #: Of these, results and views of results, which would lead to the call that keeps them.
-        own = [n for n in (*self.kept_views, *self.kept_results) if n < self.tensors]
-        written = {n for n, *_ in self.kept_written}
-        self.own = [n for n in own if n not in written]
-        #: Those that the call puts an input in the place of, if nobody else has them by then.
-        self.passing = [n for n in own if n in written]
-        self.unhooked = [*self.currents, *self.aliases]  # hooks are for what autograd saves
-        self.nothing = (None,) * self.outputs
-        self.comings: dict[tuple[bool, ...], Coming] = {}
-        self.constant = tuple(n for n in range(tensors) if n not in differentiable)
-        self.tangents = [
-            (n, place, layout and layout.stride, layout)
-            for n, (place, layout) in enumerate(zip(self.differentiable, self.layouts))
-        ]
-
-    @functools.cached_property
-    def shares(self) -> Shares:
-        return Shares(self.backward, self.numbers, self.tensors, self.shared, self.saving)
-
-    @functools.cached_property
-    def selective(self) -> bool:
-        """Whether a part of the backward may run once, though the graph is retained."""
-        return any(SELECTIVE in node.meta for node in self.backward.graph.nodes)
-
-    def asked(self, gradients: Sequence[Any]) -> int:
-        """The tangents that are given, a bit for each."""
-        return sum(1 << n for n, at in enumerate(self.differentiable) if gradients[at] is not None)
-
-    def left(
-        self,
-        missing: tuple[int, ...],
-        arguments: Sequence[Any],
-        spent: int,
-        versions: Sequence[int] | None = None,
-    ) -> Remaining | None:
-        """What a backward without some tangents leaves for them; ``spent``: those before it.
-
-        ``versions``: of the tensors that others may have too, if they are known.
-        """
-        known = self.spent.get(missing)
-        if known is None:
-            known = self.spent[missing] = self.every - sum(1 << n for n in missing)
-        return remaining(self.shares, spent | known, arguments, versions)
-
-    def unwritten(self, node: Any, asked: int) -> list[Any] | None:
-        """The saved tensors, None for those that were written to; None if that does not help.
-
-        One that the tangents ``asked`` need and that was written to is an error.
-        """
-        if len(self.differentiable) == 1:
-            return None
-        return unwritten(node, self.shares.needed(asked))
-
-    def arguments(self, node: Any) -> list[Any]:
-        """What the forward of a call has kept for its backward, which stays."""
-        found = [*node.numbers, *kept_by(node, self.saves)]
-        if node.hooked_tensors:
-            lay_out(node, found)
-        return found
-
-    def coming(self, absent: tuple[bool, ...]) -> Coming:
-        """What is known of the tangents where the results' are ``absent``."""
-        found = self.comings[absent] = Coming(self, absent)
-        return found
-
-    def take(
-        self, node: Any, arguments: list[Any], given: Sequence[Any], casts: bool = False
-    ) -> tuple[tuple[int, ...], Callable[[list[Any]], Any] | None]:
-        """Append the tangents that are ``given``; which are missing, and the backward if known.
-
-        They lie as they were traced, or that backward is for how they do. ``casts``: whether it is
-        to be for the autocast that is on. Of batches of them, each has its own.
-        """
-        if has_batch(given):
-            return self.take_batch(node, arguments, given, casts)
-        absent: list[int] = []
-        other: tuple[Any, ...] = ()
-        tangents: Any = node.tangents if self.symbolic else self.tangents
-        for n, place, stride, layout in tangents:
-            tangent = given[place]
-            if tangent is None:
-                absent.append(n)
-            elif (
-                tangent.stride() != stride
-                or tangent.is_conj()
-                or tangent.is_neg()
-                or tangent._is_zerotensor()
-            ):
-                if self.laid_for is not None and _lies_otherwise(tangent, stride):
-                    other += ((n, tangent.stride()),)
-                else:
-                    tangent = laid_out(tangent, layout)
-            arguments.append(tangent)
-        missing = tuple(absent)
-        if casts and self.cast_for is not None:
-            found = self.cast_backward(missing, other)
-            if found is not None:
-                return missing, found
-        if not other:
-            return missing, self.compiled.get(missing)
-        found = self.backward_of(missing, other)
-        if found is None:
-            first = len(arguments) - len(tangents)
-            for n, _ in other:
-                arguments[first + n] = laid_out(arguments[first + n], tangents[n][-1])
-        return missing, found
-
-    def take_batch(
-        self, node: Any, arguments: list[Any], given: Sequence[Any], casts: bool
-    ) -> tuple[tuple[int, ...], Callable[[list[Any]], Any]]:
-        """As :meth:`take`, where some of those that are given are batches."""
-        count, width = len(arguments), len(given)
-        places = [place for _, place, *_ in (node.tangents if self.symbolic else self.tangents)]
-        arguments += [given[place] for place in places]
-
-        def call(arguments: list[Any]) -> list[Any]:
-            kept, rows = arguments[:count], itertools.count()
-            at = [self.numbers + n for n in self.currents if self.rewrites]
-            before = {n: kept[n].detach().clone() for n in at}
-
-            def one(tangents: list[Any]) -> Any:
-                own: list[Any] = [None] * width
-                for place, tangent in zip(places, tangents):
-                    own[place] = tangent
-                taken = [*kept]
-                if next(rows):  # autograd's engine runs once
-                    taken = [before[n].clone() if n in before else t for n, t in enumerate(kept)]
-                missing, known = self.take(node, taken, own, casts)
-                return (known or self.backward_for(missing))(taken)
-
-            return each(one, arguments[count:])
-
-        return tuple([n for n, place in enumerate(places) if given[place] is None]), call
-
-    def backward_of(self, missing: tuple[int, ...], other: tuple[Any, ...]) -> Any:
-        """The backward for tangents that lie ``other``-wise, if there is one."""
-        key = missing, other
-        if key not in self.laid and len(self.laid) < _LAID and self.laid_for is not None:
-            self.laid[key] = self.laid_for(missing, dict(other))
-            self.has_compiled()
-        return self.laid.get(key)
-
-    def cast_backward(self, missing: tuple[int, ...], other: tuple[Any, ...]) -> Any:
-        """The backward for the autocast that is on, if there is one."""
-        key = missing, other, _casts()
-        if key not in self.cast and len(self.cast) < _LAID and self.cast_for is not None:
-            self.cast[key] = self.cast_for(missing, dict(other), key[-1])
-        return self.cast.get(key)
-
-    def plainly(self, node: Any, given: Sequence[Any]) -> tuple[tuple[int, ...], list[Any]]:
-        """Which tangents are missing, and all of them, as they were traced."""
-        tangents = node.tangents if self.symbolic else self.tangents
-        missing = tuple([n for n, place, *_ in tangents if given[place] is None])
-        found = [
-            t if t is None or t.stride() == stride and not has_bits(t) else laid_out(t, layout)
-            for t, stride, layout in [(given[place], *how) for _, place, *how in tangents]
-        ]
-        return missing, found
-
-    def second_backward(self, missing: tuple[int, ...], chain: Chain) -> Callable[[list[Any]], Any]:
-        key = missing, chain
-        if key not in self.second:
-            assert self.second_for is not None
-            self.second[key] = self.second_for(missing, chain)
-        return self.second[key]
-
-    def depends(self, missing: tuple[int, ...], chain: Chain) -> Depends | None:
-        """What the gradients, or derivatives of these, depend on, if it can be told."""
-        key = missing, chain
-        if key not in self.known_depends:
-            asked = self.depends_for
-            self.known_depends[key] = None if asked is None else asked(missing, chain)
-        return self.known_depends[key]
-
-    def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
-        found = self.compiled.get(missing)
-        if found is None:
-            graph = self.backward
-            if missing:
-                names = [n.target for n in graph.graph.find_nodes(op="placeholder")]
-                tangents = names[self.numbers + self.tensors :]
-                graph, simply = without(graph, {str(tangents[n]) for n in missing})
-                if self.rewrites or not simply or not is_even(self.uneven, missing):
-                    found = self.traced_for(missing, graph)
-                if self.rewrites and found is None:  # of which nobody knows what is written
-                    raise RuntimeError(UNKNOWN)
-            found = self.compiled[missing] = found or self.compile_backward(graph)
-            self.has_compiled()
-        return found
-
-
-class Coming:
-    """Which of the tangents of a program come, as those of its results are ``absent`` or not.
-
-    ``missing``: the numbers of the others. ``there``: the places of these, and their strides.
-    """
-
-    def __init__(self, program: Program, absent: Sequence[bool]):
-        self.missing = tuple([n for n, at in enumerate(program.differentiable) if absent[at]])
-        found = [(place, stride) for _, place, stride, _ in program.tangents if not absent[place]]
-        #: None: how they lie is known of each call.
-        self.there = None if program.symbolic else tuple(found)
-        places = program.differentiable
-        one = places[0]
-        self.pick: Any = (
-            operator.itemgetter(*places) if len(places) > 1 else lambda given: (given[one],)
-        )
-
-    def lie(self, given: Sequence[Any]) -> bool:
-        """Whether all lie as they were traced."""
-        if self.there is None:
-            return False
-        for place, stride in self.there:
-            t = given[place]
-            if t.stride() != stride or t.is_conj() or t.is_neg() or t._is_zerotensor():
-                return False
-        return True
 
 
 #: Whether the backward that runs now may run again.
@@ -421,6 +94,7 @@ class Compiled(torch.autograd.Function):
         ctx.program = program
         if program.derivable is not None:
             ctx.noted = program.derivable.note(inputs, originals, known)
+            ctx.returned = [*map(weakref.ref, outputs)]
         if program.symbolic:
             layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
             ctx.tangents = [
@@ -436,6 +110,8 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if BOXED else list(gradients)
         program: Program = ctx.program
+        if ctx.joined is not None:
+            ctx.joined.begin(given)
         known_task = ctx.task
         if known_task is not None and known_task[1] and known_task[0] == _task():  # in stages
             assert program.gates is not None
@@ -456,7 +132,7 @@ class Compiled(torch.autograd.Function):
             or ctx.hooked_tensors
             or [*map(_VERSION, kept[: len(versions)])] != versions
         ):
-            arguments, left, spent = otherwise(ctx, program, given)
+            arguments, left, spent = _otherwise(ctx, program, given)
             versions = None
         elif frees and not ctx.numbers:
             arguments = kept
@@ -497,8 +173,12 @@ class Compiled(torch.autograd.Function):
         tangents = [*given] if grows else ()
         given.clear()
         if grows and again is not None and originals is not None:
-            hooks = {n: ctx.hooks.get(at) for n, at in enumerate(program.differentiable)}
-            return (None, *derivable(again, originals, last, ctx.state, hooks))
+            joined = program.joined(ctx, taken)
+            own = joined, program.differentiable
+            return (None, *derivable(again, originals, last, ctx.state, *own))
+        if program.rewrites and ctx.joined is not None and ctx.joined.recomputed is not None:
+            for n, value in ctx.joined.recomputed.before().items():
+                arguments[program.numbers + program.currents[n]] = value.clone()
         call = known or program.backward_for(missing)
         if grows:
             with torch._C._DisableAutocast(), torch.no_grad():
@@ -535,6 +215,9 @@ def with_state(function: Any) -> None:
     node.task = None  # of gates: the backward under way, and whether it is in stages
     node.again = None  # of gates: the run of the graph that a backward with a graph goes through
     node.hooks = {}  # on results, by number
+    node.joined = None  # with the runs of the graph that gradients with a graph are computed by
+    node.returned = ()  # what refers to results, as far as they are the caller's
+    node.of_result = None  # what gives autograd's function of a result, if it is not their node
 
 
 with_hooks(Compiled)
@@ -543,19 +226,6 @@ directly(Compiled)
 
 #: Without the question in Python whether a transformation of ``torch.func`` is under way.
 apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
-
-
-def _casts() -> tuple[tuple[str, torch.dtype], ...]:
-    """The devices and dtypes of autocast."""
-    devices = [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
-    return tuple([(device, torch.get_autocast_dtype(device)) for device in devices])
-
-
-def _lies_otherwise(t: torch.Tensor, stride: Sequence[int]) -> bool:
-    """Whether that is all there is to it."""
-    if has_bits(t) or t._is_zerotensor():
-        return False
-    return any(n > 1 and a != b for n, a, b in zip(t.shape, t.stride(), stride, strict=True))
 
 
 def _tracked(value: Any) -> bool:
@@ -581,3 +251,28 @@ def _leaves(edges: Sequence[Any]) -> list[torch.Tensor]:
         if leaf is not None:
             found[id(leaf)] = leaf
     return list(found.values())
+
+
+def _otherwise(
+    node: Any, program: Program, given: Sequence[Any]
+) -> tuple[list[Any], Remaining | None, int]:
+    """What the backward takes where hooks have what is saved, or some is freed or was written to.
+
+    And what a backward of other outputs has left, of which that is, and for which tangents.
+    """
+    left, spent = None, 0
+    try:
+        arguments = [*node.numbers, *kept_by(node, program.saves)]
+    except RuntimeError:
+        left = node.left  # behind a backward of other outputs
+        asked = program.asked(given)
+        spent = left.spent if left else 0
+        tensors = left.take(asked) if left else program.unwritten(node, asked)
+        if tensors is None:
+            if program.shares.repeats(asked, asked):
+                raise
+            tensors, spent = [None] * program.tensors, program.every
+        arguments = [*node.numbers, *tensors]
+    if node.hooked_tensors and left is None:
+        lay_out(node, arguments)
+    return arguments, left, spent

@@ -195,7 +195,8 @@ class Gates:
             named[key] = place, t
         try:
             values = dict(named.values())
-            known = again, program.differentiable, inputs, node.state, values, node.hooks
+            joined = program.joined(node, ())
+            known = again, program.differentiable, inputs, node.state, values, joined
             found = Between(*known)
         except Written:
             raise RuntimeError(REFUSED.format(why=why)) from None
@@ -263,22 +264,31 @@ directly(Gate)
 
 
 class _OfGradients(OrderedDict[int, Callable[..., Any]]):
-    """Hooks on one of several results, none of which is called where that has no gradient.
+    """Hooks on a result, none of which is called where that has no gradient.
 
     ``called``: the same, as autograd has them. ``turn``: when they are, among those on the others.
+    ``whole(gradient)`` has what came to the result by second runs of the ``call`` too.
     """
 
-    def __init__(self, turn: int):
+    def __init__(self, turn: int, call: Any, number: int):
         super().__init__()
         self.turn = turn
+        self.call, self.number = weakref.ref(call), number
         self.called: dict[int, Callable[..., Any]] = {}
 
     def __setitem__(self, number: int, hook: Callable[..., Any]) -> None:
         def of_gradient(gradient: Any) -> Any:
-            return None if gradient is None else hook(gradient)
+            whole = self.whole(gradient)
+            found = None if whole is None else hook(whole)
+            return whole if found is None and whole is not gradient else found
 
         super().__setitem__(number, of_gradient)
         self.called[number] = of_gradient
+
+    def whole(self, gradient: Any) -> Any:
+        call = self.call()
+        joined = None if call is None else call.joined
+        return gradient if joined is None else joined.whole(self.number, gradient)
 
     def __delitem__(self, number: int) -> None:
         super().__delitem__(number)
@@ -307,11 +317,7 @@ def with_hooks(function: Any) -> None:
             compiled = call_of(node)
             results = getattr(node, "results", range(compiled.program.outputs))
         number = results[t.output_nr]
-        if len(results) == 1:
-            compiled.hooks = {**compiled.hooks, number: t._backward_hooks}
-            register(node, t)
-            return
-        hooks = _OfGradients(compiled.program.turns.get(number, 0))
+        hooks = _OfGradients(compiled.program.turns.get(number, 0), compiled, number)
         compiled.hooks = {**compiled.hooks, number: hooks}
         call_last(node, t, hooks)
         for reference in sorted(node.hooked, key=lambda each: each[0]):
@@ -325,58 +331,3 @@ def with_hooks(function: Any) -> None:
 
 
 with_hooks(Gate)
-
-
-class Cut:
-    """A traced graph's ways, where they come to one of ``tensors`` (by key)."""
-
-    def __init__(self, tensors: Mapping[Key, torch.Tensor]):
-        self.tensors = tensors
-        self.edges = {(t.grad_fn, t.output_nr): key for key, t in tensors.items()}
-
-    def first(self, root: torch.Tensor) -> list[Key]:
-        """What ways from ``root`` come to first."""
-        found: dict[Key, None] = {}
-        seen = {root.grad_fn}
-        left = [root.grad_fn]
-        while left:
-            for edge in left.pop().next_functions:
-                key = self.edges.get(edge)
-                if key is not None:
-                    found[key] = None
-                elif edge[0] is not None and edge[0] not in seen:
-                    seen.add(edge[0])
-                    left.append(edge[0])
-        return [*found]
-
-    def part(self, root: torch.Tensor, tangent: torch.Tensor) -> tuple[list[Key], list[Any]]:
-        """What comes back from ``root`` to what its ways come to first, and nowhere beyond."""
-        own = root.grad_fn, root.output_nr
-        keys = self.first(root)
-        if not keys:
-            return [], []
-        handles = self._ending({edge: None for edge in self.edges if edge != own})
-        ends = [self.tensors[key] for key in keys]
-        try:
-            found = torch.autograd.grad(
-                [root], ends, [tangent], retain_graph=True, allow_unused=True
-            )
-        finally:
-            for handle in handles:
-                handle.remove()
-        return keys, [*found]
-
-    def begin(self, tangents: Mapping[Key, torch.Tensor]) -> None:
-        """Have all ways end from now on, and begin anew with ``tangents``."""
-        self._ending({edge: tangents.get(key) for edge, key in self.edges.items()})
-
-    @staticmethod
-    def _ending(given: Mapping[tuple[Any, int], torch.Tensor | None]) -> list[Any]:
-        nodes: dict[Any, dict[int, Any]] = {}
-        for (node, number), value in given.items():
-            nodes.setdefault(node, {})[number] = value
-
-        def prehook(values: dict[int, Any]) -> Callable[..., Any]:
-            return lambda gradients: tuple([values.get(n, g) for n, g in enumerate(gradients)])
-
-        return [node.register_prehook(prehook(values)) for node, values in nodes.items()]

@@ -20,26 +20,30 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
+from refcompiler.aot.casts import Casts, cached_casts, casting
 from refcompiler.aot.currents import Currents, arrange
 from refcompiler.aot.defaults import settled
 from refcompiler.aot.depends import Chain, Depends
+from refcompiler.aot.derived import derived
 from refcompiler.aot.draws import finish
 from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
-from refcompiler.aot.gates import INPUT, RESULT, VIEW, Cut, Key
+from refcompiler.aot.gates import INPUT, RESULT, VIEW, Key
 from refcompiler.aot.inputs import Runner, Unsupported, has_bits, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
-from refcompiler.aot.observation import Observation, Value, ViewOf, expanded, shares_elements
+from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals, turns
 from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, saving
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
 from refcompiler.aot.saved import Links, links
+from refcompiler.aot.stages import staged
 from refcompiler.aot.tracing import Decompositions
 from refcompiler.aot.tracing import trace as trace_graph
+from refcompiler.aot.watching import shares_elements
 from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.known import same
 
@@ -50,8 +54,6 @@ WRITTEN = "written"  # in the meta of an input that has other values after the c
 #: In the meta of a graph: its outputs that are new values of inputs, and of which, both by number.
 #: What is compiled may write a new value to its input, with its version, and return None for it.
 NEW_VALUES = "new values"
-
-Casts = Sequence[tuple[str, torch.dtype]]
 
 
 @dataclass
@@ -380,7 +382,7 @@ class _Tracer:
         begin(self.env, primals)
         numbers = len(self.env.made) if isinstance(self.env, ShapeEnv) else 0
         functional = FunctionalMode(self.keeps_gaps)
-        with functional, _cached_casts():
+        with functional, cached_casts():
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
             if self.second is not None:
@@ -409,8 +411,7 @@ class _Tracer:
     def _currents(self, inputs: Sequence[Any]) -> Currents:
         unfit = {*self.tracked, *self.bases, *self.members, *self.seen.bits}
         unfit |= {move.place for move in self.seen.moves}
-        counted = [w.place for w in self.seen.writes if w.counted]
-        self.currents = Currents(inputs, unfit, counted, self.mode, self.known_currents)
+        self.currents = Currents(inputs, unfit, self.mode, self.known_currents)
         return self.currents
 
     def _inputs(self, leaves: Sequence[Any]) -> list[Any]:
@@ -520,7 +521,8 @@ class _Tracer:
             members = self.members if self.written else ()
             moved = [move.place for move in self.seen.moves]
             known = dict.fromkeys((*self.written, *moved, *members))
-            self.links = links(outputs, self.inputs, self.flat, [*known])
+            more = [] if self.currents is None else self.currents.saved
+            self.links = links(outputs, self.inputs, self.flat, [*known], more)
         between = self._between(found)
         ways = reached(outputs) if len(between) > 1 else {}
         self.uneven, self.saving = uneven(ways), saving(outputs, ways)
@@ -529,8 +531,10 @@ class _Tracer:
         by_place = {self.primals[n]: primals[n] for n in wanted}
         self.partly = partly(ways, by_place, len(outputs))
         if self.second is not None:
-            return self._second(outputs, there, primals, wanted, given), []
-        with _casting(dict(self.casts)), torch.no_grad():
+            inputs = {n: primals[n] for n in wanted}
+            results = dict(zip(there, outputs, strict=True))
+            return self._derivatives(self.second, results, inputs, given), []
+        with casting(dict(self.casts)), torch.no_grad():
             begun = self._stages(between, there, outputs, given) if self.staged else []
             handles = lay_out_gradients(outputs)  # first, as others look at gradients too
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
@@ -555,62 +559,30 @@ class _Tracer:
             result[n] = part
         return [*result, *more], begun
 
+    def _derivatives(
+        self,
+        chain: Chain,
+        results: Mapping[int, Any],
+        inputs: Mapping[int, Any],
+        given: Sequence[Any],
+    ) -> list[Any]:
+        """The last derivatives that ``chain`` says, for inputs and tangents."""
+        own, last = len(self.primals), sum(map(len, chain))
+        first = own + len(self.known_currents or ())  # which have numbers, and no gradients
+        tangents = [given[n] for n in self.cotangents]
+        more = given[len(given) - last :]
+        found, self.depends = derived(chain, results, inputs, tangents, more, first, self.asks)
+        if self.asks:
+            return [None] * own
+        end = first + len(tangents) + sum(map(len, chain[:-1]))
+        return [found.get(n) for n in (*range(own), *range(first, end))]
+
     def _has_links(self) -> bool:
         """Whether what is saved may be what the call writes to, or count for itself."""
         if self.seen.writes or self.seen.moves:
             return True
         graphs = [each for each in self.gm.modules() if isinstance(each, torch.fx.GraphModule)]
         return any(_takes_data(node) for graph in graphs for node in graph.graph.nodes)
-
-    def _second(
-        self,
-        outputs: Sequence[Any],
-        there: Sequence[int],
-        primals: Sequence[Any],
-        wanted: Sequence[int],
-        given: Sequence[Any],
-    ) -> list[Any]:
-        """The gradients that ``second`` says, for inputs and tangents."""
-        assert self.second is not None
-        own = len(primals)
-        count = own + len(self.known_currents or ())  # which have numbers, and no gradients
-        first = count + len(self.tangents)
-        inputs = {n: primals[n] for n in wanted}
-        gradients = {count + n: given[self.cotangents[n]] for n in there}
-        tangents = [*gradients.values()]
-        with torch.enable_grad():
-            made = torch.autograd.grad(
-                outputs, [*inputs.values()], tangents, create_graph=True, allow_unused=True
-            )
-        found = dict(zip(inputs, made, strict=True))
-        left = iter(given[len(given) - sum(map(len, self.second)) :])
-        for level, numbers in enumerate(self.second, 1):
-            known = inputs | gradients
-            back = dict(zip(numbers, left))
-            pairs = [(found.get(n), g) for n, g in back.items()]
-            pairs = [(t, g) for t, g in pairs if t is not None and t.requires_grad]
-            again = self.asks or level < len(self.second)
-            gradients |= {first + n: g for n, g in enumerate(back.values())}
-            first += len(numbers)
-            found = {}
-            if not pairs:
-                continue
-            with torch.set_grad_enabled(again):
-                made = torch.autograd.grad(
-                    [end for end, _ in pairs],
-                    [*known.values()],
-                    [g for _, g in pairs],
-                    create_graph=again,
-                    allow_unused=True,
-                )
-            found = dict(zip(known, made, strict=True))
-        if self.asks:
-            results = dict(zip(there, outputs, strict=True))
-            there_are = {n: t for n, t in found.items() if t is not None}
-            self.depends = Depends.of(there_are, inputs, gradients, results)
-            return [None] * own
-        last = len(self.second[-1]) if self.second else 0
-        return [found.get(n) for n in (*range(own), *range(count, first - last))]
 
     def _between(self, found: Sequence[Any]) -> dict[Key, torch.Tensor]:
         """What a caller can name, and results may be computed from."""
@@ -635,51 +607,20 @@ class _Tracer:
         outputs: Sequence[Any],
         given: Sequence[Any],
     ) -> list[Any]:
-        """What comes back to each in ``inner``; then ways end there, and begin anew.
-
-        ``there``: numbers of the tangents that are not missing, ``outputs``: what they are of.
-        """
-        cut = Cut({key: between[key] for key in self.inner})
-        slots = len(self.seen.slots)
-        result, begun = [], {}
+        """What comes back to each in ``inner``; see :func:`staged`."""
+        slots, results = len(self.seen.slots), []
         for n, output in zip(there, outputs, strict=True):
-            at, tangent = self.tangents[n], given[self.cotangents[n]]
-            keys, parts = cut.part(output, tangent)
-            self.parts += [(at, key) for key in keys]
-            result += parts
-            begun[(RESULT, at) if at < slots else (INPUT, self.written[at - slots])] = tangent
-        cut.begin(begun)
-        return result
+            at = self.tangents[n]
+            key = (RESULT, at) if at < slots else (INPUT, self.written[at - slots])
+            results.append((at, key, output, given[self.cotangents[n]]))
+        self.parts, begun = staged({key: between[key] for key in self.inner}, results)
+        return begun
 
     def _is_shared(self, n: int) -> bool:
         """Whether an input may be what others than this graph read, in the same backward."""
         place = self.primals[n]
         other = place in self.bases or place in self.seen.bits
         return self.reads is not None and not other
-
-
-@contextlib.contextmanager
-def _cached_casts() -> Iterator[None]:
-    """Under autocast eager casts a parameter once, and its gradients are summed before the cast.
-
-    A trace turns that off.
-    """
-    before = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(True)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(before)
-
-
-@contextlib.contextmanager
-def _casting(casts: Mapping[str, torch.dtype]) -> Iterator[None]:
-    """Autocast on for these devices, and off for the others."""
-    with contextlib.ExitStack() as stack:
-        for device in ("cpu", "cuda"):
-            dtype = casts.get(device)
-            stack.enter_context(torch.autocast(device, dtype, enabled=dtype is not None))
-        yield
 
 
 def _is_tensor(t: Any) -> bool:

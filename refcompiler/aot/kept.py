@@ -6,17 +6,14 @@ it may be freed, but for what other outputs need.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import torch
 
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.layout import Layout
-from refcompiler.aot.remaining import CHANGED, Remaining
-
-if TYPE_CHECKING:
-    from refcompiler.aot.function import Program
+from refcompiler.aot.remaining import CHANGED
 
 FREED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -94,31 +91,6 @@ def kept_by(node: Any, saves: bool = True) -> list[Any]:
         raise RuntimeError(FREED)
     _refuse_written(node)
     return [*node.kept]
-
-
-def otherwise(
-    node: Any, program: Program, given: Sequence[Any]
-) -> tuple[list[Any], Remaining | None, int]:
-    """What the backward takes where hooks have what is saved, or some is freed or was written to.
-
-    And what a backward of other outputs has left, of which that is, and for which tangents.
-    """
-    left, spent = None, 0
-    try:
-        arguments = [*node.numbers, *kept_by(node, program.saves)]
-    except RuntimeError:
-        left = node.left  # behind a backward of other outputs
-        asked = program.asked(given)
-        spent = left.spent if left else 0
-        tensors = left.take(asked) if left else program.unwritten(node, asked)
-        if tensors is None:
-            if program.shares.repeats(asked, asked):
-                raise
-            tensors, spent = [None] * program.tensors, program.every
-        arguments = [*node.numbers, *tensors]
-    if node.hooked_tensors and left is None:
-        lay_out(node, arguments)
-    return arguments, left, spent
 
 
 def _refuse_written(node: Any) -> None:

@@ -15,11 +15,10 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
 from refcompiler.aot.chains import GIVEN, OUTPUT, Over, Views
-from refcompiler.aot.inputs import Runner, Unsupported, has_bits, is_outdated
+from refcompiler.aot.inputs import Unsupported, has_bits, is_outdated
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
 from refcompiler.aot.reads import stale
-from refcompiler.aot.regions.table import OBSERVED
 from refcompiler.aot.through import Through
 from refcompiler.aot.views import (
     SYMBOLIC,
@@ -27,6 +26,7 @@ from refcompiler.aot.views import (
     OfFunction,
     has_gaps_or_overlaps,
     is_data,
+    is_of_function,
     is_untracked,
     leads_to,
     lies_in,
@@ -34,8 +34,7 @@ from refcompiler.aot.views import (
     replayed,
     whole_of,
 )
-from refcompiler.fakes.overlap import Written, memory, overlaps_itself
-from refcompiler.shapes.known import same
+from refcompiler.aot.watching import Watching, edge
 
 
 @dataclass(frozen=True)
@@ -217,7 +216,13 @@ class Observation:
     @property
     def passes(self) -> bool:
         """Whether a result is a view that a custom function made of an input."""
-        return any(isinstance(output, Through) for output in self.outputs)
+        return any(isinstance(o, Through) and o.place is not None for o in self.outputs)
+
+    def lets_write(self) -> None:
+        """Have views that custom functions made of what nobody has be results as others are."""
+        self.outputs = [
+            Value(o.slot) if isinstance(o, Through) and o.place is None else o for o in self.outputs
+        ]
 
     @property
     def requires_grad(self) -> bool:
@@ -252,7 +257,7 @@ def observe(
     for mode in modes:
         mode.ordered = False
     try:
-        watching = _Watching(gm, lifted, inputs)
+        watching = Watching(gm, lifted, inputs)
         outputs = watching.run(*inputs[:given])
         left = torch.is_grad_enabled()
     finally:
@@ -264,7 +269,7 @@ def observe(
     if any(w.tracked and w.requires_grad and w.place in flat for w in seen.writes):
         raise Unsupported("a write makes autograd track what shares memory, unknown to it before")
     if watching.hooked and not watching.hooked.isdisjoint(
-        [_edge(t) for t in (*pytree.tree_leaves(outputs), *inputs) if _requires_grad(t)]
+        [edge(t) for t in (*pytree.tree_leaves(outputs), *inputs) if _requires_grad(t)]
     ):  # whose others come behind it, and see what it makes of the gradient
         raise Unsupported("a hook of the graph is on a tensor that leaves it")
     seen.switches = left if left != grad_mode else None
@@ -286,122 +291,17 @@ def _requires_grad(t: Any) -> bool:
     return isinstance(t, torch.Tensor) and t.requires_grad
 
 
-def _edge(t: torch.Tensor) -> Any:
-    """What a gradient of ``t`` comes to: a function and the number of its result."""
-    if is_outdated(t) or t.grad_fn is None:
-        return id(t)
-    return t.grad_fn, t.output_nr
-
-
 def _alias(t: Any) -> Any:
     """Another tensor with the memory of ``t``, for the graph may change sizes of its inputs."""
     return t.data.requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
 
 
 #: What tensors are while a graph is observed: fakes, and the module's own.
-_PLAIN = (FakeTensor, torch.nn.Parameter)
-
-
-class _Watching(Runner):
-    """Runs a graph as eager would, and sees what reaches out of an input's memory."""
-
-    def __init__(
-        self, gm: torch.fx.GraphModule, replaced: dict[int, torch.Tensor], inputs: Sequence[Any]
-    ):
-        super().__init__(gm, replaced, OBSERVED)
-        tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
-        self.storages = {t.untyped_storage()._cdata for t in tensors}
-        self.versions = {id(t): t._version for t in tensors}
-        self.hooked: set[Any] = set()  # where the graph's own hooks are
-        self.below: dict[int, torch.Tensor] = {}  # views of what overlaps itself
-        self.spread: set[int] = set()  # memory of such tensors of inference mode
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        name = getattr(n.target, "__name__", n.target)
-        given = [self.env[node] for node in n.all_input_nodes]
-        if name == "set_":
-            self._check_set(n, given)
-        elif name == "gradient_hook":
-            self.hooked.add(_edge(given[0]))
-        bases = [t._base for t in given if isinstance(t, torch.Tensor) and t._is_view()]
-        overlapping = [t for t in (*given, *bases) if self._overlaps(t)]
-        uncounted = [t for t in overlapping if t.is_inference()]
-        shared = [(t, t._version) for t in overlapping if not t.is_inference()]
-        self.spread |= {memory(t) for t in uncounted}
-        if name in ("as_strided", "as_strided_"):
-            result = self._reach(n)
-        elif name in ("resize_", "resize_as_"):
-            result = self._resize(n)
-        elif uncounted:
-            with Written() as written:
-                result = super().run_node(n)
-            if not written.memories.isdisjoint(map(memory, uncounted)):
-                raise Unsupported("a tensor that is written to overlaps itself")
-        else:
-            result = super().run_node(n)
-        if any(t._version != version for t, version in shared) and not _moves_nothing(name):
-            raise Unsupported("a tensor that is written to overlaps itself")
-        if shared:
-            for t in result if isinstance(result, (list, tuple)) else [result]:
-                if isinstance(t, torch.Tensor) and t._is_view():
-                    self.below[id(t)] = t
-        if isinstance(result, torch.Tensor) and not isinstance(result, _PLAIN):
-            raise Unsupported(f"the graph makes a tensor subclass ({type(result).__name__})")
-        return result
-
-    def _overlaps(self, t: Any) -> bool:
-        """Whether what is written to ``t`` is written to other elements of a view that it is of:
-        what follows of that for the view's base is a sum of differences, which rounds."""
-        if id(t) in self.below or shares_elements(t):
-            return True
-        return bool(self.spread) and isinstance(t, torch.Tensor) and memory(t) in self.spread
-
-    def _check_set(self, n: torch.fx.Node, given: Sequence[Any]) -> None:
-        if len(given) != 2 or len(n.args) != 2 or n.kwargs:
-            raise Unsupported("set_ gives a tensor other memory than another tensor has")
-        if given[0]._version != self.versions.get(id(given[0]), given[0]._version):
-            raise Unsupported("set_ gives other memory to an input that was written to before")
-
-    def _resize(self, n: torch.fx.Node) -> Any:
-        (t, *_), _ = self.fetch_args_kwargs_from_env(n)
-        before = t.untyped_storage().nbytes()
-        result = super().run_node(n)
-        if not same((t.untyped_storage().nbytes(),), (before,)):
-            raise Unsupported("resize_ gives a tensor more memory")
-        return result
-
-    def _reach(self, n: torch.fx.Node) -> Any:
-        (given, *_), _ = self.fetch_args_kwargs_from_env(n)
-        before, gaps = Layout.of(given), has_gaps_or_overlaps(given)
-        t = super().run_node(n)
-        after = Layout.of(t)
-        inside = before.offset <= after.offset and after.end <= before.end and not gaps
-        if t.untyped_storage()._cdata in self.storages and not inside:
-            raise Unsupported("as_strided reaches memory that an input is not said to have")
-        return t
-
-
-def _moves_nothing(name: Any) -> bool:
-    """Whether the operator changes sizes and strides in place, and no element."""
-    packet = getattr(torch.ops.aten, name, None) if isinstance(name, str) else None
-    overloads = [getattr(packet, each) for each in packet.overloads()] if packet else []
-    return bool(overloads) and all(torch.Tag.inplace_view in each.tags for each in overloads)
-
-
 def expanded(t: torch.Tensor) -> tuple[int, ...]:
     """The dimensions of ``t`` that its memory does not have."""
     if t.layout is not torch.strided:
         return ()
     return tuple([d for d, (n, s) in enumerate(zip(t.shape, t.stride())) if s == 0 and n != 1])
-
-
-def shares_elements(t: Any) -> bool:
-    """Whether two elements of ``t`` are one place of memory, as far as sizes are known."""
-    if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
-        return False
-    if t._has_symbolic_sizes_strides:
-        return any(isinstance(step, int) and step == 0 for step in t.stride())
-    return overlaps_itself(t)
 
 
 class _State:
@@ -515,9 +415,7 @@ class _Observer:
                 raise
             at = Layout.of(t)
             layout = Layout(at.size, at.stride, at.offset - Layout.of(base).offset)
-            assert t.grad_fn is not None
-            name = t.grad_fn.name().partition("Backward")[0]
-            return Through(self._slot(n, False, t), place, layout, name)
+            return Through(self._slot(n, False, t), place, layout, _name_of(t))
 
     def _is_of_moved(self, t: torch.Tensor, place: int) -> bool:
         """Whether ``t`` is a view of an input that it shares its new memory with."""
@@ -596,7 +494,11 @@ class _Observer:
         first = tensors[0]
         alone = len(tensors) == 1 and not has_gaps_or_overlaps(first) and not has_bits(first)
         if alone and not refuses_writes(first) and not is_untracked(first):
-            return [Value(self._slot(places[0], False, first))]
+            slot = self._slot(places[0], False, first)
+            if not is_of_function(first):
+                return [Value(slot)]
+            at = Layout.of(first)
+            return [Through(slot, None, Layout(at.size, at.stride, 0), _name_of(first))]
         roots = [t._base if t._is_view() else t for t in tensors]
         if any(t.is_inference() for t in tensors):  # which know no base
             roots = [whole_of(tensors)] * len(tensors)
@@ -638,6 +540,12 @@ class _Observer:
             times = t._version - before.version
             write = Write(n, tracked, t.requires_grad, other, moved, counted=counted, times=times)
             self.seen.writes.append(write)
+
+
+def _name_of(t: torch.Tensor) -> str:
+    """Of the function that made ``t``, as autograd's errors tell it."""
+    assert t.grad_fn is not None
+    return t.grad_fn.name().partition("Backward")[0]
 
 
 def _tracked(output: Output) -> View | None:

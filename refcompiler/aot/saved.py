@@ -97,14 +97,15 @@ def links(
     inputs: Sequence[Any],
     results: Iterable[Any],
     written: Sequence[int],
+    arguments: Sequence[Any] = (),
 ) -> Links:
     """Of a graph that is being traced: what autograd has saved on its way to ``outputs``.
 
     ``inputs`` and ``results`` are functional tensors, those ``written`` inputs of which the end of
-    a call may change the memory.
+    a call may change the memory. ``arguments``: of checkpointed regions, which save them.
     """
     found = Links()
-    saved = [*_saved(outputs)]
+    saved = [*_saved(outputs), *arguments]
     if not saved:
         return found
     numbers = _linked(saved, [*inputs], [t for t in results if isinstance(t, torch.Tensor)])

@@ -1,8 +1,9 @@
-"""Results that are views of an input, made by a custom function.
+"""Results that are views, made by a custom function.
 
-In eager such a view has the memory of the input, and its gradients go by the function's backward.
-So the graph computes it as any other result, and a call gives back a view of its own input, whose
-gradient goes to that result.
+In eager a view of an input has the memory of the input, and its gradients go by the function's
+backward. So the graph computes it as any other result, and a call gives back a view of its own
+input, whose gradient goes to that result. A view of what nobody else has is one of the result's own
+memory: writes to it are refused as in eager.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from refcompiler.remade import made, maker
 
 @dataclass(frozen=True)
 class Through:
-    """``slot``: where the graph gives it; ``place``: the input that it is a view of.
+    """``slot``: where the graph gives it; ``place``: the input that it is a view of (None: none).
 
     ``layout``: how it lies there, its offset from where that begins; ``name``: autograd's.
     """
 
     slot: int
-    place: int
+    place: int | None
     layout: Layout
     name: str
 

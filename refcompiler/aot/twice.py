@@ -18,10 +18,11 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot.between import hook
 from refcompiler.aot.currents import restored
 from refcompiler.aot.inputs import Runner
+from refcompiler.aot.joined import Joined
 from refcompiler.aot.joint import Joint
+from refcompiler.aot.recomputed import Recomputed
 from refcompiler.aot.regions.unrolled import unrolled
 from refcompiler.aot.statistics import TWINS
 from refcompiler.reentrant import as_around
@@ -203,10 +204,12 @@ class Derivable:
         inputs: Sequence[Any],
         state: torch.Tensor | None = None,
         runner: Callable[..., Runner] = Runner,
+        recomputed: Recomputed | None = None,
     ) -> tuple[Any, list[Any]]:
         """The graph once more, by ``runner(graph, its tensors)``, and what it returns, flat.
 
-        ``state``: of the generator, when the call began to draw.
+        ``state``: of the generator, when the call began to draw. ``recomputed``: notes what its
+        regions write to from then on.
         """
         copied, live = self.written.difference(self.live), [inputs[n] for n in self.live]
         values = [t.clone() if n in copied else t for n, t in enumerate(inputs)]
@@ -214,6 +217,8 @@ class Derivable:
         replaced = {key: by_place[at] for key, at in self.lifted.items() if at in by_place}
         given = [by_place.get(place) for place in range(self.given)]
         made = runner(self.graph, replaced)
+        if recomputed is not None:
+            made.regions = {**recomputed.regions()}
         # Behind the others, those of the same place have its: this run's are to be the backward's.
         with torch._C._DisableAutocast(), self.then(), _drawing_from(state), restored(live):
             flat, _ = pytree.tree_flatten(made.run(*given))
@@ -229,17 +234,20 @@ class Derivable:
         inputs: Sequence[Any],
         tangents: Sequence[Any],
         state: torch.Tensor | None = None,
-        hooks: Mapping[int, Any] | None = None,
+        joined: Joined | None = None,
+        places: Sequence[int] = (),
     ) -> list[Any]:
         """Those of the inputs, with a graph; None where there is none.
 
-        ``hooks``: the caller's on the results, by number, for what comes through that graph.
+        ``joined``: of the call, whose results with a tangent have the numbers ``places``.
         """
-        _, flat = self.run(inputs, state)
+        recomputed = None if joined is None else joined.recomputed
+        _, flat = self.run(inputs, state, recomputed=recomputed)
         results = [flat[place]._base if is_base else flat[place] for place, is_base in self.outputs]
         ends = [(t, g) for t, g in zip(results, tangents, strict=True) if g is not None]
         wanted = [t for t in inputs if _tracked(t)]
-        with torch._C._DisableAutocast(), as_around():
+        again = recomputed.again() if recomputed is not None else contextlib.nullcontext()
+        with torch._C._DisableAutocast(), as_around(), again:
             found = torch.autograd.grad(
                 [end for end, _ in ends],
                 wanted,
@@ -247,7 +255,8 @@ class Derivable:
                 create_graph=True,
                 allow_unused=True,
             )
-        hook(dict(enumerate(results)), hooks or {})
+        if joined is not None:
+            joined.lead(dict(zip(places, results, strict=True)))
         made = iter(found)
         return [next(made) if _tracked(t) else None for t in inputs]
 
@@ -334,7 +343,8 @@ def derivable(
     inputs: Sequence[Any],
     tangents: Sequence[Any],
     state: torch.Tensor | None = None,
-    hooks: Mapping[int, Any] | None = None,
+    joined: Joined | None = None,
+    places: Sequence[int] = (),
 ) -> list[Any]:
     """The gradients of a call, whose functions are autograd's own: the graph runs again for them.
 
@@ -342,7 +352,7 @@ def derivable(
     (``silu``), and what comes back through them is added up at each leaf in eager's order.
     """
     with torch.enable_grad():
-        found = derivable.gradients(_ends(inputs), tangents, state, hooks)
+        found = derivable.gradients(_ends(inputs), tangents, state, joined, places)
     return [*found, *[None] * len(derivable.repeated)]
 
 

@@ -93,6 +93,14 @@ def is_untracked(t: torch.Tensor) -> bool:
     return t._is_view() and t.requires_grad and (is_outdated(t) or t.grad_fn is None)
 
 
+def is_of_function(t: torch.Tensor) -> bool:
+    """Whether ``t``, which has a gradient, is a view that a custom function made, or one of it."""
+    if not t.requires_grad or t.grad_fn is None or not t._is_view():
+        return False
+    custom = torch._C._autograd.CreationMeta.IN_CUSTOM_FUNCTION
+    return torch._C._autograd._get_creation_meta(t) == custom
+
+
 def refuses_writes(t: torch.Tensor) -> bool:
     """Whether eager has an error for writes to ``t``: it is one of several views made at once."""
     if not t._is_view():

@@ -26,9 +26,10 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from refcompiler.aot.function import BOXED, Compiled, Program, keeps_graph, with_state
+from refcompiler.aot.function import BOXED, Compiled, keeps_graph, with_state
 from refcompiler.aot.gates import PROBE, goes_to, with_hooks
 from refcompiler.aot.kept import kept_by
+from refcompiler.aot.program import Program
 
 _task = torch._C._current_graph_task_id
 _TASKS = 8  # backwards within backwards of one call; what an error has left goes
@@ -171,7 +172,7 @@ def apart(program: Any, *inputs: Any) -> list[Any]:
     mark = _whole(made, program, inputs, *[inputs[n] for n in plan.base], PROBE)
     call, results = made[0], [*made[1]]
     marks = [_inputs(call, places, *[inputs[n] for n in places]) for places in plan.groups]
-    call.plan, call.edges = plan, _edges
+    call.plan, call.edges, call.of_result = plan, _edges, _of_result
     call.groups = [each.grad_fn and weakref.ref(each.grad_fn) for each in marks]
     call.given = [weakref.ref(inputs[n]) for places in plan.groups for n in places]
     call.finals = []
@@ -262,6 +263,12 @@ def _edges(call: Any) -> list[Any]:
             tracked = t is not None and t.requires_grad
             found[n] = get_gradient_edge(t)[:2] if tracked else (None, 0)
     return [found[n] for n in sorted(found)]
+
+
+def _of_result(call: Any, place: int) -> Any:
+    plan: Ways = call.plan
+    ends = zip(plan.ends, call.finals, strict=True)
+    return next((final() for (places, _), final in ends if place in places), None)
 
 
 def _alive(references: Sequence[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot import gates as gates_
 from refcompiler.aot.bases import DATA, Base
 from refcompiler.aot.chains import GIVEN, Over
-from refcompiler.aot.function import Program, apply
+from refcompiler.aot.function import apply
 from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, newest
 from refcompiler.aot.inputs import resolved
 from refcompiler.aot.kept import set_versions
@@ -37,6 +37,7 @@ from refcompiler.aot.observation import (
     ViewOf,
     Write,
 )
+from refcompiler.aot.program import Program
 from refcompiler.aot.saved import How, keep
 from refcompiler.aot.through import Through, through
 from refcompiler.aot.ways import apart
@@ -474,7 +475,9 @@ class Wrapper:
                     self.there.add(f"o{n}")
                     call = self.constant("through", through(name))
                     lies = self.listed(at.size), self.listed(at.stride), self.text(at.offset)
-                    given = ", ".join([self.values[place], self.results[slot], *lies])
+                    own = self.results[slot]
+                    base = f"{own}.detach()" if place is None else self.values[place]
+                    given = ", ".join([base, own, *lies])
                     self.lines.append(f"o{n} = {call}({given})")
                 return f"o{n}"
         assert view is not None

@@ -497,6 +497,7 @@ class Symbolic(Calls):
     def run(self, frame: Frame, error: BaseException | None = None) -> Any:
         """A nested run: entered through C or a special method, so a break restarts capture."""
         self.nested += 1
+        self.acted = self.steps
         try:
             if sys.getprofile() is None:
                 return super().run(frame, error)

@@ -22,7 +22,6 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot.again import Then
 from refcompiler.aot.bases import Base, Overlapping
 from refcompiler.aot.depends import Chain, Depends
-from refcompiler.aot.function import Program
 from refcompiler.aot.gates import REFUSED, Gates, Level, Stages
 from refcompiler.aot.inputs import Unsupported, attribute
 from refcompiler.aot.joint import Casts
@@ -30,6 +29,7 @@ from refcompiler.aot.later import Later, for_sizes, other_sizes
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import without
 from refcompiler.aot.origin import Example, Number, Origin
+from refcompiler.aot.program import Program
 from refcompiler.aot.sizes import Sized
 from refcompiler.aot.symbols import fake_mode
 from refcompiler.aot.twice import TWICE, Derivable

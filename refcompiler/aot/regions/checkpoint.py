@@ -29,7 +29,7 @@ from torch.utils.checkpoint import (
 )
 
 from refcompiler.aot import currents
-from refcompiler.aot.draws import AGAIN, TURN, draws
+from refcompiler.aot.draws import AGAIN, TURN, draws, takes_numbers
 from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.remaining import SELECTIVE
@@ -48,11 +48,11 @@ def checkpointed(runner: Runner, target: Any, graph: GraphModule, *tensors: torc
 
 
 def tagged(runner: Runner, target: Any, graph: GraphModule, *tensors: Any, **options: Any) -> Any:
-    """The node that torch's front end makes of it."""
+    """The node that torch's front end makes of it, which does not say what its arguments are."""
     context_fn = graph.meta.get("_checkpoint_context_fn")
     if context_fn is not None:
         options["context_fn"] = context_fn
-    return _traced(runner, graph, tensors, options, currents.argument_places(tensors))
+    return _traced(runner, graph, tensors, options, None)
 
 
 def _traced(
@@ -60,7 +60,7 @@ def _traced(
     graph: GraphModule,
     tensors: Sequence[Any],
     options: dict[str, Any],
-    saved: Sequence[int],
+    saved: Sequence[int] | None,
 ) -> Any:
     context_fn = options.pop("context_fn", None)
     paired = options.pop("preserve_rng_state", True) and torch.is_grad_enabled()
@@ -82,7 +82,7 @@ def _traced(
 
     reentrant = options.get("use_reentrant", False)
     options.update(preserve_rng_state=False, use_reentrant=False)
-    arguments = called(region, joined(tensors) if reentrant else tensors, saved)
+    arguments = called(region, joined(tensors) if reentrant else tensors, saved or ())
     results = tuple(checkpoint(*arguments, context_fn=contexts, **options))
     if reentrant:
         demand(results)
@@ -164,7 +164,7 @@ class _First(_Turns):
     def operate(self, key: tuple[Any, int], func: Any, args: Any, kwargs: Any) -> Any:
         kept = self.kept
         state = None
-        if kept.paired and _paired(func, kwargs):
+        if kept.paired and _paired(func, args, kwargs):
             device = _device(args, kwargs)
             torch.ops.refcompiler.rng_state(device)
             state = next(_newest()), device
@@ -224,7 +224,7 @@ class _Again(_Turns):
             if any(a is not b for a, b in zip(_held(found), held, strict=True)):
                 raise Unsupported("what a selective checkpoint saved is written to")
             return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, found)
-        if not kept.paired or not _paired(func, kwargs):
+        if not kept.paired or not _paired(func, args, kwargs):
             return func(*args, **kwargs)
         last = next(_newest())
         found = func(*args, **kwargs)
@@ -261,10 +261,11 @@ class _Both(DispatchMode):
         self.inner.__exit__(*error)
 
 
-def _paired(func: Any, kwargs: Any) -> bool:
+def _paired(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether it draws from a generator whose state eager keeps: a default one, no other."""
     generator = kwargs.get("generator")
-    return draws(func) and (generator is None or generator is torch.default_generator)
+    default = generator is None or generator is torch.default_generator
+    return default and takes_numbers(func, args, kwargs)
 
 
 def _device(args: Any, kwargs: Any) -> torch.device:

@@ -27,8 +27,10 @@ from refcompiler.aot import (
     observation,
     saved,
     twice,
+    watching,
     wrapper,
 )
+from refcompiler.aot import program as program_of
 from refcompiler.aot.partition import min_cut, split
 from refcompiler.backends import parts
 from tests.cpu.aot import (
@@ -123,7 +125,7 @@ def _unrefused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(wrapper.Wrapper, "_refuse", lambda *_: None)
 
 
-check("strides of tangents", lambda p: p.setattr(function, "laid_out", lambda t, layout: t))(
+check("strides of tangents", lambda p: p.setattr(program_of, "laid_out", lambda t, layout: t))(
     test_backward.test_tangents_of_other_strides
 )
 check("second backward", _as_attributes)(test_backward.test_a_second_backward_needs_what_was_saved)
@@ -199,7 +201,7 @@ check("order of hooks", lambda p: p.setattr(backend, "_as_eager", lambda *_: [])
 )
 
 
-@check("autocast", lambda patch: patch.setattr(joint, "_cached_casts", _nothing))
+@check("autocast", lambda patch: patch.setattr(joint, "cached_casts", _nothing))
 def _autocast() -> None:
     test_backward.test_autocast(test_backward.default_partition)
 
@@ -283,7 +285,7 @@ def _in_memory(graph: Any, inputs: Any) -> Any:
 
 @check(
     "batch of gradients",
-    lambda patch: patch.setattr(function, "has_batch", lambda given: False),
+    lambda patch: patch.setattr(program_of, "has_batch", lambda given: False),
 )
 def _batch_of_gradients() -> None:
     def program(x: Any, w: Any) -> Any:
@@ -355,7 +357,7 @@ def _other_tensors() -> None:
     assert call.fallback == "an input is not a strided tensor" and not graphs
 
 
-@check("other memory", lambda patch: patch.setattr(observation, "_Watching", _unwatched))
+@check("other memory", lambda patch: patch.setattr(observation, "Watching", _unwatched))
 def _other_memory() -> None:
     def reach(x: Any) -> Any:
         return x.as_strided((4,), (1,), 0) * 2
@@ -389,11 +391,11 @@ def _other_memory() -> None:
 
 
 def _unwatched(gm: Any, lifted: Any, inputs: Any) -> Any:
-    return observation.Runner(gm, lifted, observation.OBSERVED)
+    return watching.Runner(gm, lifted, watching.OBSERVED)
 
 
 def _unseen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(observation, "shares_elements", lambda t: False)
+    patch.setattr(watching, "shares_elements", lambda t: False)
 
 
 @check("write over itself", _unseen)
@@ -481,7 +483,7 @@ check("way of a result", lambda patch: patch.setattr(wrapper, "apart", function.
 
 @check(
     "backward of some outputs",
-    lambda patch: patch.setattr(function, "remaining", lambda *_: None),
+    lambda patch: patch.setattr(program_of, "remaining", lambda *_: None),
 )
 def _one_after_the_other() -> None:
     def program(x: Any, g: Any, d: Any) -> Any:

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import refcompiler
 from refcompiler.aot.partition.min_cut import min_cut_partition
+from refcompiler.backends.ahead import aot_eager
 from tests.cpu.aot.programs import Compiler
 
 kept = functools.partial(checkpoint, use_reentrant=False)
@@ -110,8 +111,8 @@ class Powers(nn.Module):
 Step = Callable[[Callable[..., Any], nn.Module], list[Any]]
 
 
-def _inputs() -> torch.Tensor:
-    return torch.randn(4, 6, requires_grad=True)
+def _inputs(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(4, 6, dtype=dtype, requires_grad=True)
 
 
 def trained(call: Callable[..., Any], model: nn.Module) -> list[Any]:
@@ -314,6 +315,42 @@ class Plain(Norms):
 def test_gradients_of_many_kinds(step: Step) -> None:
     backend = compared(Plain, step, fullgraph=True)
     assert backend.reasons == [None]
+
+
+def by_both(call: Callable[..., Any], model: nn.Module) -> list[Any]:
+    """Backwards that come to a region by the result and by gradients of it with a graph."""
+    x = _inputs(torch.float64)
+    y = call(x)
+    (first,) = torch.autograd.grad(y.exp().sum(), x, create_graph=True)
+    seen = [first.detach(), *state(model)]
+    (second,) = torch.autograd.grad(first.square().sum() + y.sum(), x, create_graph=True)
+    seen += [second.detach(), *state(model)]
+    (second.square().sum() + first.sum() + y.square().sum()).backward()
+    return [*seen, x.grad, *state(model)]
+
+
+@pytest.mark.parametrize("front", [refcompiler.compile, torch.compile])
+@pytest.mark.parametrize("name", ["norms", "norms that are shared", "nested"])
+def test_a_backward_computes_a_region_again_once(name: str, front: Any) -> None:
+    sides, reasons = [], []
+
+    def backend(graph: Any, inputs: list[Any]) -> Any:
+        call = aot_eager(graph, inputs)
+        reasons.append(call.fallback)
+        return call
+
+    for compiled in (True, False):
+        torch.manual_seed(5)
+        model = MODELS[name]().double()
+        call = front(model, backend=backend) if compiled else model
+        sides.append(by_both(call, model))
+    assert len(sides[0]) == len(sides[1]) > 90
+    for ours, theirs in zip(*sides, strict=True):
+        if isinstance(theirs, torch.Tensor):
+            torch.testing.assert_close(ours, theirs)
+        else:
+            assert ours == theirs
+    assert reasons == [None]
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "eager", "fastpath"])

@@ -90,3 +90,39 @@ def test_a_view_that_a_custom_function_returns_keeps_its_backward(view: bool) ->
 
     compiler, seen = compare(inside, _leaf)
     assert compiler.reasons == [None] and seen.count > 10
+
+
+def _of_nothing(x: Any) -> Any:
+    return (_Fivefold.apply(x * 2, True),)
+
+
+def _as_it_is(x: Any) -> Any:
+    y = x * 2
+    return _Fivefold.apply(y, False), y.sin()
+
+
+def _part_of_it(x: Any) -> Any:
+    return (_Fivefold.apply(x * 2, True)[1:],)
+
+
+@pytest.mark.parametrize("program", [_of_nothing, _as_it_is, _part_of_it])
+def test_a_custom_functions_view_of_an_intermediate_refuses_writes(program: Any) -> None:
+    backend = Compiler()
+    call = refcompiler.compile(program, backend=backend, fullgraph=True)
+    for n in range(2):
+        sides = []
+        for each in (call, program):
+            x = torch.linspace(n, 2, 4).requires_grad_()
+            first, *others = each(x)
+            seen = [first.detach().clone(), first._is_view(), first._version, first.stride()]
+            with pytest.raises(RuntimeError, match="is a view and is being modified") as raised:
+                first.add_(1)
+            first.register_hook(lambda gradient, seen=seen: seen.append(gradient))
+            sum(t.square().sum() for t in (first, *others)).backward()
+            with torch.no_grad():
+                first.mul_(3)
+            sides.append([*seen, first.detach(), first._version, x.grad, str(raised.value)])
+        for ours, theirs in zip(*sides, strict=True):
+            same = torch.equal(ours, theirs) if isinstance(theirs, torch.Tensor) else ours == theirs
+            assert same, (ours, theirs)
+    assert backend.reasons == [None]

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import refcompiler
-from refcompiler.aot import backend, function, joint, observation, wrapper
+from refcompiler.aot import backend, joint, observation, wrapper
+from refcompiler.aot import program as programs_of
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from specs.ahead import AHEAD
 from tests.cpu.aot import (
@@ -244,13 +245,13 @@ def _strides(x: Any, b: Any) -> Any:
 
 
 def _all_differentiable(patch: pytest.MonkeyPatch) -> None:
-    real = function.Program.__post_init__
+    real = programs_of.Program.__post_init__
 
     def without_constants(program: Any) -> None:
         real(program)
         program.constant = ()
 
-    patch.setattr(function.Program, "__post_init__", without_constants)
+    patch.setattr(programs_of.Program, "__post_init__", without_constants)
 
 
 @case(
@@ -265,7 +266,7 @@ def _flags(x: Any, b: Any) -> Any:
 @case(
     "missing gradient",
     lambda: [T(4, 8), T(4, 8)],
-    without=lambda patch: patch.setattr(function, "without", _zeros),
+    without=lambda patch: patch.setattr(programs_of, "without", _zeros),
 )
 def _missing(x: Any, w: Any) -> Any:
     return x.sin(), w * float("inf"), x.chunk(2, 1)[0] * w[:, :4]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import refcompiler
 
@@ -325,3 +326,48 @@ def test_a_view_that_is_saved_tells_of_a_write_to_what_it_is_of() -> None:
                 (view.sum() + result.sum()).backward()
             errors.append(str(raised.value).partition("[")[0])
     assert errors[:2] == errors[2:]
+
+
+def _kept(function: Any, *arguments: Any) -> Any:
+    return checkpoint(function, *arguments, use_reentrant=False)
+
+
+def _written_before(x: Any, b: Any) -> Any:
+    b.add_(1)
+    return _kept(lambda x, b: (x * b).sin(), x, b)
+
+
+def _and_read(x: Any, b: Any) -> Any:
+    b.add_(1)
+    y = _kept(lambda x, b: (x * b).sin(), x, b)
+    return y + (x * b).detach()
+
+
+def _read_as_it_is(x: Any, b: Any) -> Any:
+    """It is no argument, so that a recompute reads it as it is by then."""
+    b.add_(1)
+    return _kept(lambda x: (x * b).sin(), x)
+
+
+@pytest.mark.parametrize("program", [_written_before, _and_read, _read_as_it_is])
+def test_an_argument_of_a_checkpoint_is_saved_as_the_tensor_that_it_is(program: Any) -> None:
+    refcompiler.reset()
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    seen = []
+    for each in (call, program):
+        for write in ("nothing", "counted", "uncounted", "another call"):
+            x, b = torch.arange(3.0).requires_grad_(), torch.ones(3)
+            y = each(x, b)
+            if write == "another call":
+                each(x, b)
+            elif write != "nothing":
+                (b if write == "counted" else b.data).add_(2)
+            error = ""
+            try:
+                y.sum().backward()
+            except RuntimeError as raised:
+                error = str(raised)
+            seen.append((x.grad if x.grad is None else x.grad.tolist(), b.tolist(), error))
+    assert seen[:4] == seen[4:]
+    assert sum(bool(error) for *_, error in seen) == (0 if program is _read_as_it_is else 4)
+    assert not refcompiler.counters()["uncompiled"]

@@ -385,3 +385,83 @@ def test_second_derivatives_by_several_ways() -> None:
         assert all(map(torch.equal, *found))
         compared += len(found[0])
     assert compared == 8
+
+
+def _one(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return ((x * w).exp(),)
+
+
+def _apart(x: torch.Tensor, w: torch.Tensor) -> Any:
+    """Not both lead to both."""
+    return (x * w).exp(), w.tanh()
+
+
+def _computed(x: torch.Tensor, w: torch.Tensor) -> Any:
+    y = (x * w).exp()
+    return y, (y * w).tanh()
+
+
+def _seen_by_hooks(
+    call: Any, inner: bool, on: int, way: str, dropped: bool
+) -> tuple[list[torch.Tensor], int]:
+    """Gradients, and what a hook that clamps is given; how often it was called by then."""
+    x, w = [torch.randn(5, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    seen: list[torch.Tensor] = []
+
+    def clamped(gradient: torch.Tensor) -> torch.Tensor:
+        seen.append(gradient.detach().clone())
+        return gradient.clamp(-0.5, 0.7)
+
+    results = call(x * 1 if inner else x, w)
+    results[on].register_hook(clamped)
+    loss = sum(t.square().sum() for t in results)
+    first = torch.autograd.grad(loss, (x, w), create_graph=True)
+    penalty, others = sum(t.square().sum() for t in first), sum(t.sin().sum() for t in results)
+    if dropped:
+        del results, loss
+    found = [*first]
+    if way == "gradients alone":
+        found += torch.autograd.grad(penalty, (x, w))
+    elif way == "both":
+        found += torch.autograd.grad(penalty + others, (x, w))
+    elif way == "one after the other":
+        found += torch.autograd.grad(others, (x, w), retain_graph=True)
+        found += torch.autograd.grad(penalty, (x, w))
+    else:
+        second = torch.autograd.grad(penalty + others, (x, w), create_graph=True)
+        third = torch.autograd.grad(sum(t.sum() for t in second) + others, (x, w))
+        found += [*second, *third]
+    return [*[t.detach() for t in found], *seen], len(seen)
+
+
+@pytest.mark.parametrize("program", [_one, _apart, _computed])
+def test_a_hook_on_a_result_is_told_once_of_all_that_comes_there(program: Any) -> None:
+    """Of what its own operation keeps of it, too, whether somebody has it or not."""
+    call, backend = compiled(program)
+    told = 0
+    ways = ("gradients alone", "both", "one after the other", "third")
+    for case in itertools.product((False, True), (0, -1), ways, (False, True)):
+        sides = []
+        for each in (call, program):
+            torch.manual_seed(3)
+            found, count = _seen_by_hooks(each, *case)
+            sides.append(found)
+            told += count
+        assert len(sides[0]) == len(sides[1]) > 4
+        for got, expected in zip(*sides, strict=True):
+            torch.testing.assert_close(got, expected)
+    assert told > 100 and backend.reasons == [None]
+
+
+def test_a_result_keeps_its_whole_gradient() -> None:
+    call, _ = compiled(_one)
+    sides = []
+    for each in (call, _one):
+        x, w = [torch.linspace(n, 2, 5, dtype=torch.float64).requires_grad_() for n in (-1, 1)]
+        (y,) = each(x, w)
+        (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        y.retain_grad()
+        (first.square().sum() + y.sum()).backward()
+        sides.append([first.detach(), y.grad, x.grad, w.grad])
+    for got, expected in zip(*sides, strict=True):
+        torch.testing.assert_close(got, expected)

@@ -370,3 +370,48 @@ def test_the_traceback_is_the_users() -> None:
     assert [name for name, _ in found["lines"]] == ["f", "low"] and found["context"][
         0
     ] == "NoneType"
+
+
+class _Numbered:
+    """Whose special methods are called in the middle of an instruction, and raise at last."""
+
+    def __init__(self, n: Any):
+        self.n = n
+
+    def __index__(self) -> int:
+        LOG.append("index")
+        return self.n * 1
+
+    def __str__(self) -> str:
+        LOG.append("text")
+        return "a" * self.n
+
+
+def _cached(n: Any) -> Any:
+    @functools.lru_cache
+    def doubled(i: Any) -> Any:
+        LOG.append(i)
+        return i * 2
+
+    return doubled(n)
+
+
+@pytest.mark.parametrize(
+    "part", [_cached, lambda n: [1, 2][_Numbered(n)], lambda n: f"{_Numbered(n)}"]
+)
+def test_what_an_instruction_does_before_it_raises_is_done_once(part: Any) -> None:
+    """Python code that C calls raises what nothing catches."""
+
+    def program(x: Any, n: Any) -> Any:
+        return x + 1, part(n)
+
+    seen = []
+    for call in (refcompiler.compile(program, backend="eager"), program):
+        LOG.clear()
+        for n in (1, None):
+            try:
+                LOG.append(call(torch.ones(2), n)[1])
+            except TypeError as error:
+                LOG.append(str(error))
+        seen.append([*LOG])
+    assert seen[0] == seen[1] and len(seen[0]) == 4

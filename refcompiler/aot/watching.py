@@ -1,0 +1,121 @@
+"""A run of a graph on fakes as eager would run it, watching what reaches out of inputs' memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from refcompiler.aot.inputs import Runner, Unsupported, is_outdated
+from refcompiler.aot.layout import Layout
+from refcompiler.aot.regions.table import OBSERVED
+from refcompiler.aot.views import has_gaps_or_overlaps
+from refcompiler.fakes.overlap import Written, memory, overlaps_itself
+from refcompiler.shapes.known import same
+
+
+def edge(t: torch.Tensor) -> Any:
+    """What a gradient of ``t`` comes to: a function and the number of its result."""
+    if is_outdated(t) or t.grad_fn is None:
+        return id(t)
+    return t.grad_fn, t.output_nr
+
+
+_PLAIN = (FakeTensor, torch.nn.Parameter)
+
+
+class Watching(Runner):
+    """Runs a graph as eager would, and sees what reaches out of an input's memory."""
+
+    def __init__(
+        self, gm: torch.fx.GraphModule, replaced: dict[int, torch.Tensor], inputs: Sequence[Any]
+    ):
+        super().__init__(gm, replaced, OBSERVED)
+        tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
+        self.storages = {t.untyped_storage()._cdata for t in tensors}
+        self.versions = {id(t): t._version for t in tensors}
+        self.hooked: set[Any] = set()  # where the graph's own hooks are
+        self.below: dict[int, torch.Tensor] = {}  # views of what overlaps itself
+        self.spread: set[int] = set()  # memory of such tensors of inference mode
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        name = getattr(n.target, "__name__", n.target)
+        given = [self.env[node] for node in n.all_input_nodes]
+        if name == "set_":
+            self._check_set(n, given)
+        elif name == "gradient_hook":
+            self.hooked.add(edge(given[0]))
+        bases = [t._base for t in given if isinstance(t, torch.Tensor) and t._is_view()]
+        overlapping = [t for t in (*given, *bases) if self._overlaps(t)]
+        uncounted = [t for t in overlapping if t.is_inference()]
+        shared = [(t, t._version) for t in overlapping if not t.is_inference()]
+        self.spread |= {memory(t) for t in uncounted}
+        if name in ("as_strided", "as_strided_"):
+            result = self._reach(n)
+        elif name in ("resize_", "resize_as_"):
+            result = self._resize(n)
+        elif uncounted:
+            with Written() as written:
+                result = super().run_node(n)
+            if not written.memories.isdisjoint(map(memory, uncounted)):
+                raise Unsupported("a tensor that is written to overlaps itself")
+        else:
+            result = super().run_node(n)
+        if any(t._version != version for t, version in shared) and not _moves_nothing(name):
+            raise Unsupported("a tensor that is written to overlaps itself")
+        if shared:
+            for t in result if isinstance(result, (list, tuple)) else [result]:
+                if isinstance(t, torch.Tensor) and t._is_view():
+                    self.below[id(t)] = t
+        if isinstance(result, torch.Tensor) and not isinstance(result, _PLAIN):
+            raise Unsupported(f"the graph makes a tensor subclass ({type(result).__name__})")
+        return result
+
+    def _overlaps(self, t: Any) -> bool:
+        """Whether what is written to ``t`` is written to other elements of a view that it is of:
+        what follows of that for the view's base is a sum of differences, which rounds."""
+        if id(t) in self.below or shares_elements(t):
+            return True
+        return bool(self.spread) and isinstance(t, torch.Tensor) and memory(t) in self.spread
+
+    def _check_set(self, n: torch.fx.Node, given: Sequence[Any]) -> None:
+        if len(given) != 2 or len(n.args) != 2 or n.kwargs:
+            raise Unsupported("set_ gives a tensor other memory than another tensor has")
+        if given[0]._version != self.versions.get(id(given[0]), given[0]._version):
+            raise Unsupported("set_ gives other memory to an input that was written to before")
+
+    def _resize(self, n: torch.fx.Node) -> Any:
+        (t, *_), _ = self.fetch_args_kwargs_from_env(n)
+        before = t.untyped_storage().nbytes()
+        result = super().run_node(n)
+        if not same((t.untyped_storage().nbytes(),), (before,)):
+            raise Unsupported("resize_ gives a tensor more memory")
+        return result
+
+    def _reach(self, n: torch.fx.Node) -> Any:
+        (given, *_), _ = self.fetch_args_kwargs_from_env(n)
+        before, gaps = Layout.of(given), has_gaps_or_overlaps(given)
+        t = super().run_node(n)
+        after = Layout.of(t)
+        inside = before.offset <= after.offset and after.end <= before.end and not gaps
+        if t.untyped_storage()._cdata in self.storages and not inside:
+            raise Unsupported("as_strided reaches memory that an input is not said to have")
+        return t
+
+
+def _moves_nothing(name: Any) -> bool:
+    """Whether the operator changes sizes and strides in place, and no element."""
+    packet = getattr(torch.ops.aten, name, None) if isinstance(name, str) else None
+    overloads = [getattr(packet, each) for each in packet.overloads()] if packet else []
+    return bool(overloads) and all(torch.Tag.inplace_view in each.tags for each in overloads)
+
+
+def shares_elements(t: Any) -> bool:
+    """Whether two elements of ``t`` are one place of memory, as far as sizes are known."""
+    if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
+        return False
+    if t._has_symbolic_sizes_strides:
+        return any(isinstance(step, int) and step == 0 for step in t.stride())
+    return overlaps_itself(t)
