@@ -226,7 +226,8 @@ class Lookup(Namespaces):
             elif heap or kind is CACHE or issubclass(kind, IDENTITY_TYPES):
                 self.guard("ID", source, value)
             # descriptors of the user's have a state of their own
-            own = heap and str(kind.__module__).partition(".")[0] not in QUIET
+            quiet = str(kind.__module__).partition(".")[0] in QUIET
+            own = heap and (not quiet or kind is functools.partialmethod)
             if kind is FunctionType or kind is CACHE or own:
                 if id(value) not in self.external:
                     self.external[id(value)] = External(value, source)

@@ -1,0 +1,94 @@
+"""What small programs of models, training and plain Python around them have shown.
+
+PYTEST_DONT_REWRITE: the assertions inside the cases are part of them.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+from torch.ao import quantization
+from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
+
+from tests.cpu.capture.oracle import Case, Cases, check
+
+cases = Cases()
+t = torch.randn
+
+
+# ---- the language and its library --------------------------------------------------------------
+
+
+@cases(graphs=2, recompiles=1)
+def arguments_of_a_partial_method():
+    powers = [1, 2]
+
+    class M(nn.Module):
+        scaled = functools.partialmethod(lambda self, x, by: x * by, by=torch.tensor(2.0))
+        summed = functools.partialmethod(lambda self, of, x: sum(x**power for power in of), powers)
+
+        def forward(self, x):
+            return self.scaled(x) + self.summed(x)
+
+    return M(), [(t(3),), (t(3),), lambda: powers.append(3), (t(3),)]
+
+
+@cases()
+def texts_of_functions():
+    seen = []
+
+    def f(x):
+        for function in (torch.relu, torch.Tensor.add, torch.Tensor.shape.__get__, len):
+            seen.append(getattr(function, "__name__", str(function)))
+        seen.append((str(torch.Tensor.add), f"{torch.Tensor.shape}", repr(nn.functional.linear)))
+        seen.append((str(torch.ops.aten.add.Tensor), str(torch.ops.aten.add)))
+        return x + 1, torch.ops.aten.add_.Tensor._schema.is_mutable
+
+    return f, [(t(3),), (t(3),)], [seen]
+
+
+# ---- modes -------------------------------------------------------------------------------------
+
+
+@cases(backends=("eager", "aot_eager"), graphs=3, recompiles=2)
+def autocast_where_a_size_says_so():
+    def f(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=x.shape[0] > 3):
+            return x @ x.T
+
+    return f, [(t(2, 2),), (t(3, 3),), (t(4, 4),), (t(5, 5),)]
+
+
+# ---- modules -----------------------------------------------------------------------------------
+
+
+@cases(backends=("eager", "aot_eager"), graphs=2, breaks=1)
+def an_observer_of_channels_sizes_its_buffers():
+    fake = quantization.FusedMovingAvgObsFakeQuantize(
+        quantization.MovingAveragePerChannelMinMaxObserver,
+        quant_min=-128,
+        quant_max=127,
+        dtype=torch.qint8,
+        qscheme=torch.per_channel_symmetric,
+        ch_axis=0,
+    )
+    return (lambda x: fake(x * 2) + 1), [(t(3, 4),), (t(3, 4),), (t(3, 4),)], [fake]
+
+
+@cases()
+def a_spectral_norm_under_checkpoint():
+    m = parametrizations.spectral_norm(nn.Linear(4, 5))
+
+    def f(x):
+        return checkpoint(m, x, use_reentrant=False).sum()
+
+    return f, [(t(2, 4),), (t(2, 4),)], [m]
+
+
+@pytest.mark.parametrize("case", cases, ids=str)
+def test_as_in_eager(case: Case):
+    assert check(case) > 0
