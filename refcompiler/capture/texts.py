@@ -103,7 +103,7 @@ class Texts(Subscripts):
         raise Break("c-function", f"the text of a {kind.__name__}")
 
     def is_lasting_function(self, value: Any) -> bool:
-        """A function, or what a class of C has, that is the same one at its address in each call."""
+        """A function, or what a class of C has, that lies at the same address in each call."""
         kind = type(value)
         if kind is types.FunctionType:
             external = self.external.get(id(value))
