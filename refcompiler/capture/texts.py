@@ -93,7 +93,7 @@ class Texts(Subscripts):
                 if self.method_of(type(item), "__repr__") is UNSET:
                     self.check_printable(item)
             return
-        if issubclass(type(value), str) or kind.__module__ == "enum" or hasattr(value, "_name_"):
+        if issubclass(kind, (str, int, float, complex)) or kind.__module__ == "enum" or hasattr(value, "_name_"):
             return
         if is_value(value):
             return
