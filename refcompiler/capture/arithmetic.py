@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -348,4 +349,6 @@ def ending(error: BaseException) -> Break | None:
         return Break("data-dependent-branch", str(error).split("\n")[0])
     if type(error) is TypeError and "non-nested Sym" in str(error):
         return Break("c-function", "a hash of a container of numbers that are dynamic")
+    if type(error) is TypeError and re.search(r"\bSym(Int|Float|Bool)\b", str(error)):
+        return Break("fake-op-raised", "a number of another kind than is wanted")
     return None

@@ -32,6 +32,7 @@ from refcompiler.capture.lookup import (
     is_plain,
     is_property,
     namespace_of,
+    shown_name,
 )
 from refcompiler.capture.natively import QUIET, is_quiet, natively
 from refcompiler.capture.signals import Break
@@ -182,7 +183,7 @@ class Attributes(ClassAttributes):
                 if own is not UNSET:
                     return own
                 if described is UNSET:
-                    text = f"'{type(value).__name__}' object has no attribute '{name}'"
+                    text = f"'{shown_name(value)}' object has no attribute '{name}'"
                     raise AttributeError(text, name=name, obj=value)
         return getattr(value, name)
 
@@ -382,9 +383,9 @@ class Attributes(ClassAttributes):
         source, fallback = self.find_guarded(cls, "__getattr__")
         self.from_class(source, fallback)
         if fallback is UNSET:
-            raise AttributeError(
-                f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=value
-            )
+            shown = shown_name(value) if cls is type(value) else cls.__name__
+            text = f"'{shown}' object has no attribute '{name}'"
+            raise AttributeError(text, name=name, obj=value)
         if fallback is _module_getattr and external is not None:
             return self.registered(external, value, name)
         return Run(fallback, [value, name])

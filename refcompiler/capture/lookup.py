@@ -44,6 +44,17 @@ def is_heap(cls: type) -> bool:
     return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE and cls not in SYMBOLS
 
 
+def shown_name(value: Any) -> str:
+    """The name of the class of ``value`` as CPython's errors have it: in C with its module."""
+    kind = type(value)
+    if not is_heap(kind):
+        try:
+            object.__getattribute__(value, "")
+        except AttributeError as error:
+            return str(error).split("'")[1]
+    return kind.__name__
+
+
 def find(cls: type, name: str) -> tuple[type | None, Any]:
     """The first class of the MRO whose namespace has ``name``, and what it has there."""
     for base in cls.__mro__:

@@ -93,7 +93,11 @@ class Texts(Subscripts):
                 if self.method_of(type(item), "__repr__") is UNSET:
                     self.check_printable(item)
             return
-        if issubclass(kind, (str, int, float, complex)) or kind.__module__ == "enum" or hasattr(value, "_name_"):
+        if (
+            issubclass(kind, (str, int, float, complex))
+            or kind.__module__ == "enum"
+            or hasattr(value, "_name_")
+        ):
             return
         if is_value(value):
             return
@@ -124,4 +128,5 @@ class Texts(Subscripts):
         if any(find(kind, name)[0] not in _PLAIN_ERRORS for name in ("__str__", "__repr__")):
             raise Break("external-object", f"the text of a {kind.__name__} from outside")
         source = self.member(self.external[id(error)].source, "args")
-        self.observe(self.lazy(source, error.args))
+        for item in self.observe(self.lazy(source, error.args)):
+            self.sizes.plain(self.force(item))

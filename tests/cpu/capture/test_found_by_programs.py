@@ -51,6 +51,37 @@ def texts_of_functions():
     return f, [(t(3),), (t(3),)], [seen]
 
 
+@cases(graphs=8, breaks=4, recompiles=6)
+def the_text_of_an_error_behind_a_break():
+    def f(x, n):
+        try:
+            raise ValueError(n, "too many")
+        except ValueError as error:
+            above = x.sum().item() > 100
+            return x + n, above, str(error), f"{error!r}", [repr(error)]
+
+    return f, [(torch.ones(2), n) for n in (1, 2, 3, 1, 7)]
+
+
+@cases(graphs=4, recompiles=3)
+def the_text_of_an_error_that_is_given():
+    def f(x, error):
+        return x + 1, str(error), f"{[error]}", error.args[0]
+
+    return f, [(torch.ones(2), ValueError(n, "a")) for n in (1, 2, 3, 1, 7)]
+
+
+@cases(graphs=2, breaks=1, recompiles=1)
+def an_error_about_a_number_that_changes():
+    def f(x, n):
+        try:
+            return torch.ones(n + 1).shape
+        except TypeError as error:
+            return x + 1, str(error)
+
+    return f, [(t(3), n) for n in (1.5, 2.5, 3.5)]
+
+
 # ---- modes -------------------------------------------------------------------------------------
 
 
