@@ -343,12 +343,18 @@ def _has_symbol(value: Any) -> bool:
     )
 
 
+#: Classes that no program has, as C code names them where it refuses one.
+_STAND_INS = re.compile(r"\b(Sym(Int|Float|Bool)|FakeTensor|Pulled|Array)\b")
+
+
 def ending(error: BaseException) -> Break | None:
-    """The break for what only capture raises: a number was needed that is a symbol."""
+    """The break for what only capture raises: what stands for a value is not taken for it."""
     if isinstance(error, GuardOnDataDependentSymNode):
         return Break("data-dependent-branch", str(error).split("\n")[0])
-    if type(error) is TypeError and "non-nested Sym" in str(error):
+    if type(error) is TypeError and "non-nested Sym" in str(error.args[:1]):
         return Break("c-function", "a hash of a container of numbers that are dynamic")
-    if type(error) is TypeError and re.search(r"\bSym(Int|Float|Bool)\b", str(error)):
-        return Break("fake-op-raised", "a number of another kind than is wanted")
+    if type(error) in (TypeError, AttributeError) and len(error.args) == 1:
+        text = error.args[0]
+        if type(text) is str and (found := _STAND_INS.search(text)):
+            return Break("c-function", f"C code refuses what is a {found[0]} here")
     return None

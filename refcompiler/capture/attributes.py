@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from refcompiler.capture import arithmetic, generators
 from refcompiler.capture.addresses import Address
 from refcompiler.capture.arithmetic import CLASSES
-from refcompiler.capture.arrays.array import Array
+from refcompiler.capture.arrays.array import Array, special_method
 from refcompiler.capture.class_attributes import NAMES_OF_CLASSES, SLOT_TYPES, ClassAttributes
 from refcompiler.capture.displays import METHODS, field_from_outside, field_of
 from refcompiler.capture.iterators import state_of
@@ -139,6 +139,8 @@ class Attributes(ClassAttributes):
             return getattr(value, name)
         if kind is LazyMethod:
             return self.attribute(self.bound(value), name)
+        if kind is Array and (method := special_method(value, name)) is not None:
+            return method
         if not is_heap(kind) and kind not in _PLAIN_IN_C:
             if issubclass(kind, BaseException) and self.is_foreign(value):
                 return self.exception_attribute(value, name)

@@ -55,6 +55,14 @@ def shown_name(value: Any) -> str:
     return kind.__name__
 
 
+def is_iterable(kind: type) -> bool:
+    """Whether ``iter`` of an instance of ``kind`` gives anything but an error."""
+    iterate = find(kind, "__iter__")[1]
+    return iterate is not None and (
+        iterate is not UNSET or find(kind, "__getitem__")[1] is not UNSET
+    )
+
+
 def find(cls: type, name: str) -> tuple[type | None, Any]:
     """The first class of the MRO whose namespace has ``name``, and what it has there."""
     for base in cls.__mro__:

@@ -416,7 +416,7 @@ class Symbolic(Calls):
 
     def escaping(self, error: BaseException, frame: Frame | None) -> None:
         """End the graph before what raised ``error``, in ``frame``, if nothing catches it."""
-        ends = None if self.sizes.env is None else ending(error)
+        ends = ending(error)
         if ends is not None:
             raise ends from error
         if any(catches(entered, error) for entered in self._frames()):
@@ -489,7 +489,7 @@ class Symbolic(Calls):
 
     def unwind(self, error: BaseException) -> None:
         """No handler of the user's catches what only capture raises."""
-        ends = None if self.sizes.env is None else ending(error)
+        ends = ending(error)
         if ends is not None:
             raise ends from error
         super().unwind(error)
