@@ -356,5 +356,5 @@ def ending(error: BaseException) -> Break | None:
     if type(error) in (TypeError, AttributeError) and len(error.args) == 1:
         text = error.args[0]
         if type(text) is str and (found := _STAND_INS.search(text)):
-            return Break("c-function", f"C code refuses what is a {found[0]} here")
+            return Break("c-function", f"C code refuses what stands for a value here ({found[0]})")
     return None

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from refcompiler.capture import arithmetic, generators
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.calls import array_input, call_numpy
-from refcompiler.capture.contents import contents, given_back
+from refcompiler.capture.contents import contents, given_back, merges, whole
 from refcompiler.capture.displays import call_method, named
 from refcompiler.capture.door import UNKNOWN_VALUES
 from refcompiler.capture.dropping import is_held
@@ -131,14 +131,6 @@ def _reads(function: Any, name: str) -> bool:
     }
 
 
-def _merges(function: Any, name: str) -> bool:
-    """Whether C code puts the items of a mapping, or pairs, into a dict."""
-    if name in ("update", "__ior__"):
-        owner = getattr(function, "__objclass__", type(getattr(function, "__self__", None)))
-        return issubclass(owner, dict)
-    return issubclass(type(function), type) and issubclass(function, dict)
-
-
 def _text_of_set(kind: type, text: Any) -> str:
     """What ``__repr__`` says of a set of class ``kind``, where it says ``text`` of a plain one."""
     if type(text) is not str:
@@ -222,6 +214,8 @@ class NativeCalls(Texts):
             module = owner.__module__  # a class method in C, such as dict.fromkeys
             if owner is types.ModuleType:
                 raise Break("c-function", "a module is made")
+        elif issubclass(type(function), enum.Enum):
+            raise TypeError(f"'{type(function).__name__}' object is not callable")
         elif hasattr(function, "__objclass__"):
             return self.call_descriptor(frame, function, name, args, kwargs)
         else:
@@ -505,8 +499,8 @@ class NativeCalls(Texts):
     def call_pure(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         name = getattr(function, "__name__", "")
         iterates, calls = name in ITERATING, name in CALLING
-        if args and (function is reversed or _merges(function, name)):
-            args = [*args[:-1], self.as_a_whole(function, args[-1])]
+        if args and (function is reversed or merges(function, name)):
+            args = [*args[:-1], whole(self, function, args[-1])]
         forced = [self.pass_native(a, iterates, calls) for a in args]
         named = {k: self.pass_native(v, False, calls) for k, v in kwargs.items()}
         if _reads(function, name):
@@ -538,21 +532,6 @@ class NativeCalls(Texts):
             for made in (found, *found) if type(found) is tuple else (found,):
                 self.made.setdefault(type(made), self.steps)
         return found
-
-    def as_a_whole(self, function: Any, value: Any) -> Any:
-        """What C code goes through by more than the iterator of a class in Python."""
-        value = self.force(value)
-        kind = type(value)
-        if not is_heap(kind) or issubclass(kind, torch.Tensor):
-            return value
-        if function is not reversed:
-            return value if find(kind, "keys")[1] is UNSET else self.mapping(value)
-        backwards = find(kind, "__reversed__")[1]
-        if backwards is None or (
-            backwards is UNSET and find(kind, "__getitem__")[1] in (UNSET, None)
-        ):
-            raise TypeError(f"'{kind.__name__}' object is not reversible")
-        return value if type(backwards) is FunctionType else contents(self, value)
 
     def read_in_c(self, value: Any, name: str) -> Any:
         """What C code is given for ``value``, into which it looks."""

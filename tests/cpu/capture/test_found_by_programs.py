@@ -5,8 +5,12 @@ PYTEST_DONT_REWRITE: the assertions inside the cases are part of them.
 
 from __future__ import annotations
 
+import collections
+import enum
 import functools
+from fractions import Fraction
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -80,6 +84,109 @@ def an_error_about_a_number_that_changes():
             return x + 1, str(error)
 
     return f, [(t(3), n) for n in (1.5, 2.5, 3.5)]
+
+
+class Mode(enum.Enum):
+    SUM = 1
+
+
+class Pairs(dict):
+    """Its own iterator is not asked where C code merges or reverses it."""
+
+    def __iter__(self):
+        return iter(["none of these"])
+
+
+def _caught(function):
+    """What C code refuses only because capture gave it something else must not be caught."""
+
+    def f(x, given):
+        try:
+            return x + 1, function(given)
+        except Exception as error:
+            return x - 1, type(error).__name__, str(error)
+
+    return f
+
+
+def _merged(given):
+    into, ordered = {"first": 0}, collections.OrderedDict()
+    into.update(given)
+    ordered.update(given)
+    into |= given
+    return into, ordered, dict(given), collections.Counter(given)
+
+
+@cases(graphs=4, recompiles=3)
+def mappings_in_python_are_merged():
+    given = (
+        collections.UserDict(a=1),
+        collections.ChainMap({"a": 1}, {"b": 2}),
+        Pairs(a=1),
+        {"a": 1},
+    )
+    return _caught(_merged), [(t(3), each) for each in given]
+
+
+@cases(graphs=4, recompiles=3)
+def backwards():
+    class Backwards:
+        def __reversed__(self):
+            return iter([3, 2, 1])
+
+    class Only:
+        def __iter__(self):
+            return iter([1])
+
+    given = Backwards(), Only(), Pairs(a=1), collections.ChainMap({"a": 1})
+    return _caught(lambda each: list(reversed(each))), [(t(3), each) for each in given]
+
+
+@cases(graphs=1, breaks=4, recompiles=1)
+def numbers_of_arrays_in_containers():
+    def numbers(given):
+        return set(given) | frozenset(given), dict.fromkeys(given, 0)
+
+    return _caught(numbers), [(t(3), numpy.arange(n)) for n in (3, 3, 4)]
+
+
+@cases(graphs=2, breaks=1)
+def special_methods_of_arrays_by_name():
+    def asked(given):
+        first = given.__getitem__(0)
+        return first, given.__contains__(1), given.__add__(1)
+
+    return _caught(asked), [(t(3), numpy.arange(3)), (t(3), numpy.arange(3) + 5)]
+
+
+@cases(graphs=4, recompiles=3)
+def what_a_fraction_is_to_code_in_c():
+    def asked(given):
+        return f"{[given]}", "{0}".format(given), round(given), divmod(given, 3), max(given, 2)
+
+    return _caught(asked), [(t(3), Fraction(n, 2)) for n in (3, 4, 5, 3, 9)]
+
+
+@cases()
+def a_member_is_called():
+    def asked(given):
+        try:
+            return given(2)
+        except TypeError as error:
+            return str(error)
+
+    return _caught(asked), [(t(3), Mode.SUM), (t(3), Mode.SUM)]
+
+
+@cases(graphs=3, recompiles=2)
+def what_is_in_nothing():
+    def asked(given):
+        try:
+            return 1 in given
+        except TypeError as error:
+            return str(error)
+
+    return _caught(asked), [(t(3), None), (t(3), collections.OrderedDict), (t(3), 3)]
 
 
 # ---- modes -------------------------------------------------------------------------------------
