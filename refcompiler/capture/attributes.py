@@ -566,13 +566,13 @@ class Attributes(ClassAttributes):
             return own
         if is_wrapper(type(value)) and (own := part(self, value, name)) is not UNSET:
             return own
+        if name == "__dict__":  # a fake's is its own
+            raise Break("operation-not-modelled", "attributes of a tensor")
         real = self.real_of(value)
         if real is None:
             found = self.own_attributes.get((id(value), name), UNSET)
             if found is not UNSET:
                 return found
-            if name == "__dict__" and any(owner == id(value) for owner, _ in self.own_attributes):
-                raise Break("operation-not-modelled", "attributes of a tensor that has got some")
             if name == "grad" and value.is_leaf:
                 with torch._C.DisableTorchFunction():
                     return value.grad
@@ -584,10 +584,6 @@ class Attributes(ClassAttributes):
             overlaid = self.overlay.get((id(real), name), UNSET)
             if overlaid is not UNSET and name != "data":
                 return overlaid
-            if name == "__dict__" and id(real) in self.changed:
-                raise Break(
-                    "operation-not-modelled", "attributes of a tensor that has got new ones"
-                )
             if name in getattr(real, "__dict__", {}):
                 source = self.fakes_of_inputs[id(value)]
                 parent = self.namespace(real, source)

@@ -593,7 +593,8 @@ def _abs(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 def _round(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
     if issubclass(type(value), torch.Tensor):
-        return m.call_operation(torch.round, args, kwargs)
+        kind = m.type_of(value)
+        raise TypeError(f"type {kind.__name__} doesn't define __round__ method")
     return m.call_pure(round, args, kwargs)
 
 
