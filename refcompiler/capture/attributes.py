@@ -152,6 +152,8 @@ class Attributes(ClassAttributes):
             if name in ("__self__", "__func__", "__name__", "__qualname__", "__doc__"):
                 return getattr(value, name)
             if type(value) is MethodType:
+                if find(MethodType, name)[1] is not UNSET:  # it comes before the function's
+                    return getattr(value, name)
                 return self.getattr(value.__func__, name)
         if type(value) in DRIVEN and name in _STATES:
             return state_of(self, value, name)

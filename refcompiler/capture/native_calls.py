@@ -196,6 +196,8 @@ class NativeCalls(Texts):
         name = getattr(function, "__name__", type(function).__name__)
         bound = bound_owner(function)
         if issubclass(type(function), types.MethodWrapperType):
+            if name == "__call__" and type(function.__self__) is MethodType:
+                return self.call(frame, function.__self__, args, kwargs)
             slot = find(function.__objclass__, name)[1]
             args = (function.__self__, *args)
             return self.call_descriptor(frame, slot, name, args, kwargs)

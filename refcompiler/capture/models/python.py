@@ -503,6 +503,9 @@ def _sum(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if m.runs_code(value := m.force(args[0])):
         return Run(helpers.total, [value, total])
     iterator = m.iter(value)
+    total = m.force(total)
+    if issubclass(type(total), (str, bytes, bytearray)):
+        return sum([], total)  # which says what to do instead
     while (item := m.next(iterator)) is not UNSET:
         total = m.binary(operator.add, total, item)
     return m.force(total)

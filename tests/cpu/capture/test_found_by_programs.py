@@ -178,6 +178,64 @@ def a_member_is_called():
     return _caught(asked), [(t(3), Mode.SUM), (t(3), Mode.SUM)]
 
 
+@cases()
+def attributes_of_a_bound_method():
+    class Scaling:
+        def __init__(self, by):
+            self.by = by
+
+        def scale(self, x):
+            return x * self.by
+
+    def f(x, owner):
+        method = owner.scale
+        said = method.__class__.__name__, method.__eq__(owner.scale), method.__qualname__
+        return method.__call__(x), method.__get__(1)(x), said, method.__hash__() == hash(method)
+
+    return f, [(t(3), Scaling(2)), (t(3), Scaling(2))]
+
+
+@cases(graphs=2, breaks=4, recompiles=2)
+def operands_that_numpy_does_not_know():
+    class Other:
+        def __gt__(self, array):
+            return "greater"
+
+        def __radd__(self, array):
+            return "added"
+
+        __array_ufunc__ = None
+
+    def asked(given):
+        return given < Other(), given + Other()
+
+    return _caught(asked), [(t(3), numpy.arange(3)), (t(3), numpy.arange(4))]
+
+
+@cases()
+def texts_are_no_summands():
+    def asked(given):
+        try:
+            return sum(given, "")
+        except TypeError as error:
+            return str(error)
+
+    return _caught(asked), [(t(3), ["a"]), (t(3), ["a"])]
+
+
+@cases()
+def tensors_are_not_rounded():
+    return _caught(round), [(t(3), t(3)), (t(3), t(3))]
+
+
+@cases(graphs=2, breaks=1)
+def the_namespace_of_a_tensor():
+    def f(x):
+        return sorted(vars(x * 2)), x + 1
+
+    return f, [(t(3),), (t(3),)]
+
+
 @cases(graphs=3, recompiles=2)
 def what_is_in_nothing():
     def asked(given):
