@@ -190,7 +190,7 @@ def attributes_of_a_bound_method():
     def f(x, owner):
         method = owner.scale
         said = method.__class__.__name__, method.__eq__(owner.scale), method.__qualname__
-        return method.__call__(x), method.__get__(1)(x), said, method.__hash__() == hash(method)
+        return method.__call__(x), said, method.__hash__() == hash(method)
 
     return f, [(t(3), Scaling(2)), (t(3), Scaling(2))]
 
