@@ -95,6 +95,8 @@ _WRITING = frozenset({"__set__", "__delete__", "__setattr__", "__delattr__", "__
 _LASTING = (type, types.ModuleType, FunctionType, property)
 #: Methods in C that tell all of an object, or make another with all of it.
 _STATE = frozenset({"__reduce__", "__reduce_ex__", "__getstate__"})
+#: And what says where in memory it lies.
+_TELLING_WHERE = _STATE | {"__hash__", "__repr__", "__str__", "__format__"}
 _ACCOUNTS = _STATE | {"__copy__", "copy"}
 #: Methods of ``dict`` that leave an ordered dict's order behind.
 _OF_DICTS = frozenset("__setitem__ __delitem__ __ior__ clear pop popitem setdefault update".split())
@@ -196,8 +198,11 @@ class NativeCalls(Texts):
         name = getattr(function, "__name__", type(function).__name__)
         bound = bound_owner(function)
         if issubclass(type(function), types.MethodWrapperType):
-            if name == "__call__" and type(function.__self__) is MethodType:
-                return self.call(frame, function.__self__, args, kwargs)
+            if type(function.__self__) is MethodType:
+                if name == "__call__":
+                    return self.call(frame, function.__self__, args, kwargs)
+                if name in _TELLING_WHERE:
+                    raise Break("c-function", f"{name} of a bound method")
             slot = find(function.__objclass__, name)[1]
             args = (function.__self__, *args)
             return self.call_descriptor(frame, slot, name, args, kwargs)

@@ -178,7 +178,7 @@ def a_member_is_called():
     return _caught(asked), [(t(3), Mode.SUM), (t(3), Mode.SUM)]
 
 
-@cases()
+@cases(breaks=2, recompiles=1)
 def attributes_of_a_bound_method():
     class Scaling:
         def __init__(self, by):
