@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from refcompiler.capture.lookup import find
 from refcompiler.capture.signals import Break
 from refcompiler.shapes.node import SYMBOLS
 
@@ -253,6 +254,11 @@ def attribute(machine: Any, value: Any, name: str) -> Any:
     return getattr(machine.sizes.plain(value), name)
 
 
+def _is_itself_alone(kind: type) -> bool:
+    """Whether instances of ``kind`` are equal to nothing else."""
+    return all(find(kind, name)[0] is object for name in ("__eq__", "__ne__"))
+
+
 def binary(machine: Any, function: Callable, a: Any, b: Any) -> Any:
     """An operator with a symbol among its operands; ``+=`` and its like give a new number too."""
     plain = machine.sizes.plain
@@ -262,8 +268,9 @@ def binary(machine: Any, function: Callable, a: Any, b: Any) -> Any:
         kind = type(value)
         if kind in SYMBOLS or kind in _NUMBERS:
             continue
-        if kind in _UNEQUAL and function in (operator.eq, operator.ne):
-            return function is operator.ne
+        if function in (operator.eq, operator.ne):
+            if kind in _UNEQUAL or _is_itself_alone(kind):
+                return function is operator.ne
         return machine.binary(function, plain(a), plain(b))
     given = a, b
     if torch.SymBool not in (type(a), type(b)):

@@ -194,6 +194,8 @@ def _method(m: Any, kind: type, name: str, other: type) -> Any:
     """The Python function behind operator ``name``; UNSET if there is none; None: who knows."""
     if kind in CONSTANT_TYPES:
         return None if issubclass(other, kind) else UNSET  # it knows constants only
+    if kind in SYMBOLS:
+        return None if issubclass(other, (int, float)) else UNSET
     owner, found = find(kind, name)
     if found is not UNSET and owner is not object and type(found) is not FunctionType:
         return None

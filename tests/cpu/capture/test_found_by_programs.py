@@ -212,6 +212,48 @@ def operands_that_numpy_does_not_know():
     return _caught(asked), [(t(3), numpy.arange(3)), (t(3), numpy.arange(4))]
 
 
+@cases(graphs=2, recompiles=1)
+def a_choice_by_the_length_of_an_object():
+    class Queue:
+        def __init__(self, n):
+            self.n = n
+
+        def __len__(self):
+            return self.n - 1
+
+    def f(x, queue):
+        return x + 1, (queue and 3) == 3, (queue or 4) == 4, not queue
+
+    return f, [(t(3), Queue(n)) for n in (1, 2, 3, 1, 4, 1)]
+
+
+@cases(graphs=2, recompiles=1)
+def a_choice_by_the_truth_of_an_object():
+    class Setting:
+        def __init__(self, n):
+            self.n = n
+
+        def __bool__(self):
+            return bool(self.n - 1)
+
+    def f(x, setting):
+        return x + 1, (setting and 3) == 3, (setting or 4) == 4, not setting
+
+    return f, [(t(3), Setting(n)) for n in (1, 2, 3, 1, 4, 1)]
+
+
+@cases(graphs=2, recompiles=1)
+def an_object_that_is_no_number_and_no_text():
+    activation = nn.ReLU()
+
+    def f(x, n):
+        if activation == "relu" or activation == n or n != activation and activation in (n, None):
+            return x
+        return activation(x) * n, activation != "relu"
+
+    return f, [(t(3), n) for n in (1, 2, 3, 1)], [activation]
+
+
 @cases()
 def texts_are_no_summands():
     def asked(given):
