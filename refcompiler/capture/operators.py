@@ -180,6 +180,8 @@ class Operators(Identity):
         kind = type(value)
         if self.method_of(kind, "__bool__") is not UNSET:
             found = self.force(self.call_special(value, "__bool__"))
+            if type(found) is torch.SymBool:
+                return self.sizes.plain(found)
             if type(found) is not bool:
                 raise TypeError(f"__bool__ should return bool, returned {type(found).__name__}")
             return found
