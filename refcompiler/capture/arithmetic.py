@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from refcompiler.capture.lookup import find
 from refcompiler.capture.signals import Break
 from refcompiler.shapes.node import SYMBOLS
 
@@ -252,6 +254,11 @@ def attribute(machine: Any, value: Any, name: str) -> Any:
     return getattr(machine.sizes.plain(value), name)
 
 
+def _is_itself_alone(kind: type) -> bool:
+    """Whether instances of ``kind`` are equal to nothing else."""
+    return all(find(kind, name)[0] is object for name in ("__eq__", "__ne__"))
+
+
 def binary(machine: Any, function: Callable, a: Any, b: Any) -> Any:
     """An operator with a symbol among its operands; ``+=`` and its like give a new number too."""
     plain = machine.sizes.plain
@@ -261,8 +268,9 @@ def binary(machine: Any, function: Callable, a: Any, b: Any) -> Any:
         kind = type(value)
         if kind in SYMBOLS or kind in _NUMBERS:
             continue
-        if kind in _UNEQUAL and function in (operator.eq, operator.ne):
-            return function is operator.ne
+        if function in (operator.eq, operator.ne):
+            if kind in _UNEQUAL or _is_itself_alone(kind):
+                return function is operator.ne
         return machine.binary(function, plain(a), plain(b))
     given = a, b
     if torch.SymBool not in (type(a), type(b)):
@@ -342,10 +350,18 @@ def _has_symbol(value: Any) -> bool:
     )
 
 
+#: Classes that no program has, as C code names them where it refuses one.
+_STAND_INS = re.compile(r"\b(Sym(Int|Float|Bool)|FakeTensor|Pulled|Array)\b")
+
+
 def ending(error: BaseException) -> Break | None:
-    """The break for what only capture raises: a number was needed that is a symbol."""
+    """The break for what only capture raises: what stands for a value is not taken for it."""
     if isinstance(error, GuardOnDataDependentSymNode):
         return Break("data-dependent-branch", str(error).split("\n")[0])
-    if type(error) is TypeError and "non-nested Sym" in str(error):
+    if type(error) is TypeError and "non-nested Sym" in str(error.args[:1]):
         return Break("c-function", "a hash of a container of numbers that are dynamic")
+    if type(error) in (TypeError, AttributeError) and len(error.args) == 1:
+        text = error.args[0]
+        if type(text) is str and (found := _STAND_INS.search(text)):
+            return Break("c-function", f"C code refuses what stands for a value here ({found[0]})")
     return None

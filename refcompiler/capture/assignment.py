@@ -15,6 +15,7 @@ from refcompiler.capture.door import version_of
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import is_heap, is_property, namespace_of
 from refcompiler.capture.signals import Break
+from refcompiler.capture.state import leaves
 from refcompiler.capture.subclasses import find_own, is_data_descriptor
 from refcompiler.capture.values import DELETED, External, Lazy, Literal, Rethrown, Run, Unread
 from refcompiler.capture.wrappers import is_wrapper
@@ -131,6 +132,11 @@ class Assignment(Attributes):
         if name == "data" and issubclass(type(new), torch.Tensor):
             self.set_data(value, real, new)
             return
+        if name == "requires_grad" and type(new) is bool and value.requires_grad == new:
+            return
+        if name == "requires_grad" and type(new) is bool and real is not None:
+            if leaves.switch(self, value, new):
+                return
         if name == "grad":
             written = new is None or _fits_as_gradient(new, value)
             if real is None and written and value.is_leaf:

@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from refcompiler.capture import arithmetic, generators
 from refcompiler.capture.addresses import Address
 from refcompiler.capture.arithmetic import CLASSES
-from refcompiler.capture.arrays.array import Array
+from refcompiler.capture.arrays.array import Array, special_method
 from refcompiler.capture.class_attributes import NAMES_OF_CLASSES, SLOT_TYPES, ClassAttributes
 from refcompiler.capture.displays import METHODS, field_from_outside, field_of
 from refcompiler.capture.iterators import state_of
@@ -32,6 +32,7 @@ from refcompiler.capture.lookup import (
     is_plain,
     is_property,
     namespace_of,
+    shown_name,
 )
 from refcompiler.capture.natively import QUIET, is_quiet, natively
 from refcompiler.capture.signals import Break
@@ -138,6 +139,8 @@ class Attributes(ClassAttributes):
             return getattr(value, name)
         if kind is LazyMethod:
             return self.attribute(self.bound(value), name)
+        if kind is Array and (method := special_method(value, name)) is not None:
+            return method
         if not is_heap(kind) and kind not in _PLAIN_IN_C:
             if issubclass(kind, BaseException) and self.is_foreign(value):
                 return self.exception_attribute(value, name)
@@ -149,6 +152,8 @@ class Attributes(ClassAttributes):
             if name in ("__self__", "__func__", "__name__", "__qualname__", "__doc__"):
                 return getattr(value, name)
             if type(value) is MethodType:
+                if find(MethodType, name)[1] is not UNSET:  # it comes before the function's
+                    return getattr(value, name)
                 return self.getattr(value.__func__, name)
         if type(value) in DRIVEN and name in _STATES:
             return state_of(self, value, name)
@@ -182,7 +187,7 @@ class Attributes(ClassAttributes):
                 if own is not UNSET:
                     return own
                 if described is UNSET:
-                    text = f"'{type(value).__name__}' object has no attribute '{name}'"
+                    text = f"'{shown_name(value)}' object has no attribute '{name}'"
                     raise AttributeError(text, name=name, obj=value)
         return getattr(value, name)
 
@@ -382,9 +387,9 @@ class Attributes(ClassAttributes):
         source, fallback = self.find_guarded(cls, "__getattr__")
         self.from_class(source, fallback)
         if fallback is UNSET:
-            raise AttributeError(
-                f"'{cls.__name__}' object has no attribute '{name}'", name=name, obj=value
-            )
+            shown = shown_name(value) if cls is type(value) else cls.__name__
+            text = f"'{shown}' object has no attribute '{name}'"
+            raise AttributeError(text, name=name, obj=value)
         if fallback is _module_getattr and external is not None:
             return self.registered(external, value, name)
         return Run(fallback, [value, name])
@@ -563,13 +568,13 @@ class Attributes(ClassAttributes):
             return own
         if is_wrapper(type(value)) and (own := part(self, value, name)) is not UNSET:
             return own
+        if name == "__dict__":  # a fake's is its own
+            raise Break("operation-not-modelled", "attributes of a tensor")
         real = self.real_of(value)
         if real is None:
             found = self.own_attributes.get((id(value), name), UNSET)
             if found is not UNSET:
                 return found
-            if name == "__dict__" and any(owner == id(value) for owner, _ in self.own_attributes):
-                raise Break("operation-not-modelled", "attributes of a tensor that has got some")
             if name == "grad" and value.is_leaf:
                 with torch._C.DisableTorchFunction():
                     return value.grad
@@ -581,10 +586,6 @@ class Attributes(ClassAttributes):
             overlaid = self.overlay.get((id(real), name), UNSET)
             if overlaid is not UNSET and name != "data":
                 return overlaid
-            if name == "__dict__" and id(real) in self.changed:
-                raise Break(
-                    "operation-not-modelled", "attributes of a tensor that has got new ones"
-                )
             if name in getattr(real, "__dict__", {}):
                 source = self.fakes_of_inputs[id(value)]
                 parent = self.namespace(real, source)

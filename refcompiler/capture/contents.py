@@ -16,6 +16,8 @@ import operator
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
 from refcompiler.capture.natively import natively
@@ -193,3 +195,26 @@ def _default_item(m: Any, value: Any, key: Any) -> Any:
     found = m.force(m.invoke(m.frame, value.default_factory, []))
     natively(m, dict.__setitem__, value, key, found)
     return found
+
+
+def merges(function: Any, name: str) -> bool:
+    """Whether C code puts the items of a mapping, or pairs, into a dict."""
+    if name in ("update", "__ior__"):
+        owner = getattr(function, "__objclass__", type(getattr(function, "__self__", None)))
+        return issubclass(owner, dict)
+    return issubclass(type(function), type) and issubclass(function, dict)
+
+
+def whole(machine: Any, function: Any, value: Any) -> Any:
+    """``value`` for C code that merges it, or goes backwards: its class's iterator is not asked."""
+    value = machine.force(value)
+    kind = type(value)
+    if not is_heap(kind) or issubclass(kind, torch.Tensor):
+        return value
+    if function is not reversed:
+        return value if find(kind, "keys")[1] is UNSET else machine.mapping(value)
+    backwards = find(kind, "__reversed__")[1]
+    items = find(kind, "__getitem__")[1]
+    if backwards is None or (backwards is UNSET and items in (UNSET, None)):
+        raise TypeError(f"'{kind.__name__}' object is not reversible")
+    return value if type(backwards) is FunctionType else contents(machine, value)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.lookup import is_heap
-from refcompiler.capture.values import Asked, Literal, is_changed
+from refcompiler.capture.values import Asked, Lazy, Literal, is_changed
 from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET
 
@@ -25,21 +25,45 @@ def effects(machine: Any) -> tuple:
         if external.tail:
             containers.append((id(external), tuple(map(id, external.tail))))
         if external.written:
-            items = [(id(k), id(v)) for k, v in external.written.items()]
-            containers.append((id(external), tuple(items)))
+            items = [
+                (id(k), id(v))
+                for k, v in external.written.items()
+                if not _is_held(machine, external.value, k, v)
+            ]
+            if items:
+                containers.append((id(external), tuple(items)))
         shadow = external.shadow
         if shadow is external.original or external.original is None:  # or it is being filled
             continue
         if type(shadow) in DRIVEN:
             containers.append((id(external), external.original.runs))
         elif issubclass(type(shadow), dict):
-            if is_changed(external):
+            if is_changed(external) and not _holds_the_same(machine, external):
                 items = [(id(k), id(v)) for k, v in shadow.items()]
                 containers.append((id(external), tuple(items)))
         elif shadow is not None and list(map(id, shadow)) != list(map(id, external.original)):
             containers.append((id(external), tuple(map(id, shadow))))
     said = sum(not issubclass(type(call), Asked) for call, _ in machine.deferred)
     return overlay, tuple(containers), said
+
+
+def _is_held(machine: Any, container: Any, key: Any, new: Any) -> bool:
+    """Whether a dict from outside has ``new`` under ``key`` anyway (``self.u = f(out=self.u)``)."""
+    if type(container) is not dict or type(key) is not str or key not in container:
+        return False
+    held = container[key]
+    if type(new) is Lazy:
+        return new.value is held
+    return issubclass(type(new), torch.Tensor) and machine.real_of(new) is held
+
+
+def _holds_the_same(machine: Any, external: Any) -> bool:
+    """Whether a dict from outside that was written to is as it was before."""
+    shadow = external.shadow
+    return list(shadow) == list(external.original) and all(
+        new is external.original[key] or _is_held(machine, external.value, key, new)
+        for key, new in shadow.items()
+    )
 
 
 def reachable(function: Any, machine: Any = None) -> tuple:

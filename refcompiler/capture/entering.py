@@ -128,7 +128,7 @@ def _second_operand(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
 def _tested(machine: Any, frame: Frame, value: Any, extra: Any) -> None:
     """The truth of the operand on top, which stays there if the instruction jumps."""
     i = frame.ip - 1
-    if value is (frame.program.instructions[i].name == "JUMP_IF_TRUE_OR_POP"):
+    if machine.truth(value) is (frame.program.instructions[i].name == "JUMP_IF_TRUE_OR_POP"):
         frame.ip = frame.program.values[i]
     else:
         frame.stack.pop()

@@ -44,6 +44,25 @@ def is_heap(cls: type) -> bool:
     return cls.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE and cls not in SYMBOLS
 
 
+def shown_name(value: Any) -> str:
+    """The name of the class of ``value`` as CPython's errors have it: in C with its module."""
+    kind = type(value)
+    if not is_heap(kind):
+        try:
+            object.__getattribute__(value, "")
+        except AttributeError as error:
+            return str(error).split("'")[1]
+    return kind.__name__
+
+
+def is_iterable(kind: type) -> bool:
+    """Whether ``iter`` of an instance of ``kind`` gives anything but an error."""
+    iterate = find(kind, "__iter__")[1]
+    return iterate is not None and (
+        iterate is not UNSET or find(kind, "__getitem__")[1] is not UNSET
+    )
+
+
 def find(cls: type, name: str) -> tuple[type | None, Any]:
     """The first class of the MRO whose namespace has ``name``, and what it has there."""
     for base in cls.__mro__:
@@ -226,7 +245,8 @@ class Lookup(Namespaces):
             elif heap or kind is CACHE or issubclass(kind, IDENTITY_TYPES):
                 self.guard("ID", source, value)
             # descriptors of the user's have a state of their own
-            own = heap and str(kind.__module__).partition(".")[0] not in QUIET
+            quiet = str(kind.__module__).partition(".")[0] in QUIET
+            own = heap and (not quiet or kind is functools.partialmethod)
             if kind is FunctionType or kind is CACHE or own:
                 if id(value) not in self.external:
                     self.external[id(value)] = External(value, source)

@@ -416,8 +416,8 @@ class Symbolic(Calls):
 
     def escaping(self, error: BaseException, frame: Frame | None) -> None:
         """End the graph before what raised ``error``, in ``frame``, if nothing catches it."""
-        ends = None if self.sizes.env is None else ending(error)
-        if ends is not None:
+        ends = ending(error)
+        if ends is not None and self.told is None:
             raise ends from error
         if any(catches(entered, error) for entered in self._frames()):
             return
@@ -489,8 +489,10 @@ class Symbolic(Calls):
 
     def unwind(self, error: BaseException) -> None:
         """No handler of the user's catches what only capture raises."""
-        ends = None if self.sizes.env is None else ending(error)
+        ends = ending(error)
         if ends is not None:
+            if self.told is not None:  # what eager does instead may raise nothing
+                raise Restart(self.told, ends.row, ends.context) from error
             raise ends from error
         super().unwind(error)
 

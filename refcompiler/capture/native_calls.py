@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from refcompiler.capture import arithmetic, generators
 from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.arrays.calls import array_input, call_numpy
-from refcompiler.capture.contents import contents, given_back
+from refcompiler.capture.contents import contents, given_back, merges, whole
 from refcompiler.capture.displays import call_method, named
 from refcompiler.capture.door import UNKNOWN_VALUES
 from refcompiler.capture.dropping import is_held
@@ -95,6 +95,8 @@ _WRITING = frozenset({"__set__", "__delete__", "__setattr__", "__delattr__", "__
 _LASTING = (type, types.ModuleType, FunctionType, property)
 #: Methods in C that tell all of an object, or make another with all of it.
 _STATE = frozenset({"__reduce__", "__reduce_ex__", "__getstate__"})
+#: And what says where in memory it lies.
+_TELLING_WHERE = _STATE | {"__hash__", "__repr__", "__str__", "__format__"}
 _ACCOUNTS = _STATE | {"__copy__", "copy"}
 #: Methods of ``dict`` that leave an ordered dict's order behind.
 _OF_DICTS = frozenset("__setitem__ __delitem__ __ior__ clear pop popitem setdefault update".split())
@@ -196,6 +198,11 @@ class NativeCalls(Texts):
         name = getattr(function, "__name__", type(function).__name__)
         bound = bound_owner(function)
         if issubclass(type(function), types.MethodWrapperType):
+            if type(function.__self__) is MethodType:
+                if name == "__call__":
+                    return self.call(frame, function.__self__, args, kwargs)
+                if name in _TELLING_WHERE:
+                    raise Break("c-function", f"{name} of a bound method")
             slot = find(function.__objclass__, name)[1]
             args = (function.__self__, *args)
             return self.call_descriptor(frame, slot, name, args, kwargs)
@@ -214,6 +221,8 @@ class NativeCalls(Texts):
             module = owner.__module__  # a class method in C, such as dict.fromkeys
             if owner is types.ModuleType:
                 raise Break("c-function", "a module is made")
+        elif issubclass(type(function), enum.Enum):
+            raise TypeError(f"'{type(function).__name__}' object is not callable")
         elif hasattr(function, "__objclass__"):
             return self.call_descriptor(frame, function, name, args, kwargs)
         else:
@@ -497,6 +506,8 @@ class NativeCalls(Texts):
     def call_pure(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         name = getattr(function, "__name__", "")
         iterates, calls = name in ITERATING, name in CALLING
+        if args and (function is reversed or merges(function, name)):
+            args = [*args[:-1], whole(self, function, args[-1])]
         forced = [self.pass_native(a, iterates, calls) for a in args]
         named = {k: self.pass_native(v, False, calls) for k, v in kwargs.items()}
         if _reads(function, name):

@@ -32,11 +32,12 @@ QUIET = frozenset(sys.stdlib_module_names) | {
     "typing_extensions",
     "_distutils_hack",  # a finder of modules, which any first import asks
 }
-#: Those of them whose classes have state that the program changes: their methods are interpreted.
+#: Those of them whose instances differ from call to call, or change: their methods are interpreted.
 _CONTAINERS = frozenset(
     """
-    _collections_abc _weakrefset argparse collections configparser email graphlib http os queue
-    statistics weakref xml
+    _collections_abc _pydatetime _pydecimal _weakrefset argparse calendar collections configparser
+    datetime decimal email fractions graphlib http ipaddress numbers os pathlib queue random
+    statistics string textwrap types urllib uuid weakref xml zoneinfo
     """.split()
 )
 _HEAP_TYPE = 1 << 9

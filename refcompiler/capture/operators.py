@@ -180,6 +180,8 @@ class Operators(Identity):
         kind = type(value)
         if self.method_of(kind, "__bool__") is not UNSET:
             found = self.force(self.call_special(value, "__bool__"))
+            if type(found) is torch.SymBool:
+                return self.sizes.plain(found)
             if type(found) is not bool:
                 raise TypeError(f"__bool__ should return bool, returned {type(found).__name__}")
             return found
@@ -366,8 +368,14 @@ class Operators(Identity):
                 raise Break("external-iterator", f"a {type(value).__name__} from outside")
         if function in (operator.eq, operator.ne) and (self.is_foreign(a) or self.is_foreign(b)):
             asked = ["__eq__"] if function is operator.eq else ["__eq__", "__ne__"]
-            if all(find(type(x), n)[1] is object.__dict__[n] for x in (a, b) for n in asked):
-                return self.same(a, b) is (function is operator.eq)
+            others = [
+                x
+                for x in (a, b)
+                if any(find(type(x), n)[1] is not object.__dict__[n] for n in asked)
+            ]
+            if all(type(x) in CONSTANT_TYPES or type(x) in COLLECTIONS for x in others[:1]):
+                if len(others) < 2:  # which knows its own kind only
+                    return self.same(a, b) is (function is operator.eq)
         if function in (operator.eq, operator.ne) and type(a) is type(b) is FunctionType:
             return self.same(a, b) is (function is operator.eq)
         formats = function in FORMATTING and type(a) in (str, bytes)

@@ -35,10 +35,15 @@ def has_own_order(value: Any) -> bool:
     return not all(type(item) in _ALIKE for item in kind.__iter__(value))
 
 
+def has_address(text: str) -> bool:
+    """Whether ``text`` shows where an object lies, as ``object.__repr__`` has it."""
+    return _ADDRESS.search(text) is not None
+
+
 def is_personal(name: str, container: Any, given: Sequence[Any], found: Any) -> bool:
     """Whether what the C function ``name``, a method of ``container``, has ``found`` is."""
     if type(found) is str:
-        return _ADDRESS.search(found) is not None
+        return has_address(found)
     if name in _REGARDLESS:
         return False
     return has_own_order(container) or any(map(has_own_order, given))

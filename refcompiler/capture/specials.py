@@ -14,6 +14,7 @@ import torch
 
 from refcompiler.capture.addresses import STAND_INS
 from refcompiler.capture.arithmetic import SIGNS
+from refcompiler.capture.arrays.array import Array
 from refcompiler.capture.entering import ENTERING, enter, enter_special, enters
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import find, is_heap
@@ -193,6 +194,8 @@ def _method(m: Any, kind: type, name: str, other: type) -> Any:
     """The Python function behind operator ``name``; UNSET if there is none; None: who knows."""
     if kind in CONSTANT_TYPES:
         return None if issubclass(other, kind) else UNSET  # it knows constants only
+    if kind in SYMBOLS:
+        return None if issubclass(other, (int, float)) else UNSET
     owner, found = find(kind, name)
     if found is not UNSET and owner is not object and type(found) is not FunctionType:
         return None
@@ -207,6 +210,8 @@ def _candidates(m: Any, function: Callable, a: Any, b: Any) -> tuple | None:
     left, right = type(a), type(b)
     if issubclass(left, torch.Tensor) or issubclass(right, torch.Tensor):
         return _candidates_by_tensors(m, function, a, b)
+    if Array in (left, right):  # whose methods are no program's
+        return None
     if function in _OF_SEQUENCES and (left in _JOINED or right in _JOINED):
         return None  # which say no in words of their own
     if function in FORMATTING and left in TEXTS:

@@ -19,7 +19,7 @@ from refcompiler.capture.displays import append, item_of, put_item
 from refcompiler.capture.gathers import put
 from refcompiler.capture.indexing import tensor_index
 from refcompiler.capture.kinds import CONSTANT_TYPES, CONTAINERS, MAPPINGS, SEQUENCES
-from refcompiler.capture.lookup import find
+from refcompiler.capture.lookup import find, is_iterable, shown_name
 from refcompiler.capture.natively import is_quiet, natively
 from refcompiler.capture.operators import Operators
 from refcompiler.capture.signals import Break
@@ -200,6 +200,8 @@ class Subscripts(Operators):
         if self.method_of(type(container), "__contains__") is not UNSET:
             return self.truth(self.call_special(container, "__contains__", item))
         if find(type(container), "__contains__")[1] is UNSET:
+            if not is_iterable(type(container)):
+                raise TypeError(f"argument of type '{shown_name(container)}' is not iterable")
             iterator = self.iter(container)
             while (other := self.next(iterator)) is not UNSET:
                 if self.same(item, other) or self.truth(self.binary(operator.eq, item, other)):

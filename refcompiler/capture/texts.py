@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
@@ -10,12 +11,22 @@ from refcompiler.capture.immutable import is_value
 from refcompiler.capture.kinds import CONSTANT_TYPES, CONTAINERS
 from refcompiler.capture.lookup import find
 from refcompiler.capture.natively import natively
+from refcompiler.capture.personal import has_address
 from refcompiler.capture.signals import Break
 from refcompiler.capture.subscripts import Subscripts
+from refcompiler.guards.permanence import lasts
 from refcompiler.interpreter.frame import UNSET
 
 #: Where exceptions get a text that shows their arguments and nothing else.
 _PLAIN_ERRORS = (BaseException, KeyError)
+#: What classes of C have, which lives as long as they do.
+_OF_CLASSES = (
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)
 
 
 class Texts(Subscripts):
@@ -82,11 +93,34 @@ class Texts(Subscripts):
                 if self.method_of(type(item), "__repr__") is UNSET:
                     self.check_printable(item)
             return
-        if issubclass(type(value), str) or kind.__module__ == "enum" or hasattr(value, "_name_"):
+        if (
+            issubclass(kind, (str, int, float, complex))
+            or kind.__module__ == "enum"
+            or hasattr(value, "_name_")
+        ):
             return
         if is_value(value):
             return
+        if self.is_lasting_function(value):
+            self.is_personal |= has_address(repr(value))
+            return
         raise Break("c-function", f"the text of a {kind.__name__}")
+
+    def is_lasting_function(self, value: Any) -> bool:
+        """A function, or what a class of C has, that lies at the same address in each call."""
+        kind = type(value)
+        if kind is types.FunctionType:
+            external = self.external.get(id(value))
+            if external is None or not lasts(value):
+                return False
+            self.guard("ID", external.source, value)
+            return True
+        if kind is types.BuiltinFunctionType:
+            owner = value.__self__
+            return owner is None or issubclass(type(owner), (type, types.ModuleType))
+        if kind is types.MethodWrapperType:
+            return type(value.__self__) in _OF_CLASSES
+        return kind in _OF_CLASSES
 
     def fix_text(self, error: BaseException) -> None:
         """Guard what the text of an exception from outside is made of."""
@@ -94,4 +128,5 @@ class Texts(Subscripts):
         if any(find(kind, name)[0] not in _PLAIN_ERRORS for name in ("__str__", "__repr__")):
             raise Break("external-object", f"the text of a {kind.__name__} from outside")
         source = self.member(self.external[id(error)].source, "args")
-        self.observe(self.lazy(source, error.args))
+        for item in self.observe(self.lazy(source, error.args)):
+            self.sizes.plain(self.force(item))

@@ -23,7 +23,7 @@ from refcompiler.capture.machine import Captured
 from refcompiler.capture.personal import has_own_order
 from refcompiler.capture.signals import Reason, Restart
 from refcompiler.capture.state.hooks import set_hooks
-from refcompiler.capture.state.leaves import check_leaves
+from refcompiler.capture.state.leaves import check_leaves, switched, switching
 from refcompiler.capture.state.modes import go_on_in_blocks, leave_modes, mark_leaves
 from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
@@ -144,12 +144,15 @@ def build(
     if keep is not None:
         guards = keep(guards)
     rebuilder = Rebuilder(machine, writer, captured.frames is None)
+    leaves = switched(machine)
     set_attributes(machine, rebuilder)
     rebuilder.set_contexts()
     set_hooks(machine, rebuilder, writer)
     result, layout = _result(captured, rebuilder, writer, pending, root)
     effects = replay(machine, rebuilder, writer)
-    lines, undraw = _draws(machine, writer)
+    lines, undo = _draws(machine, writer)
+    for found, statements in zip((lines, undo), switching(leaves, writer), strict=True):
+        found += statements
     graph_module = None
     recorder = machine.recorder
     if recorder.operations:
@@ -159,7 +162,11 @@ def build(
         graph_module.meta["refcompiler_buckets"] = recorder.buckets
         around = machine.runs_outside
         try:
-            with around_block(*around) if around else contextlib.nullcontext():
+            with contextlib.ExitStack() as stack:
+                if around is not None:
+                    stack.enter_context(around_block(*around))
+                for leaf in leaves:
+                    stack.enter_context(leaf.as_switched())
                 writer.namespace["__graph"] = compile_graph(graph_module, inputs)
         except BackendError as error:
             if not machine.draws:
@@ -184,7 +191,7 @@ def build(
             "except BaseException as __raised:",  # which must not be the context of others
             "    __error = __raised",
             "if __error is not None:",
-            *[f"    {line}" for line in undraw],
+            *[f"    {line}" for line in undo],
             f"    return {writer.constant(on_error)}(__error, ({given}), ({taken}))",
         ]
     if captured.blocks or machine.left_inference:

@@ -9,7 +9,7 @@ break for all of a row of them. A function of the user's that gets one is captur
 from __future__ import annotations
 
 import contextlib
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -39,6 +39,28 @@ def is_in_no_graph(value: Any) -> bool:
         with torch._C.DisableTorchFunction():
             return not is_plain(value)
     return issubclass(kind, torch.Tensor) and not is_captured(kind)
+
+
+#: Classes of what nothing asks to be told of its end.
+_QUIET = frozenset(
+    (torch.Tensor, torch.nn.Parameter, int, float, bool, complex, str, bytes, type(None))
+    + (torch.Size, torch.dtype, torch.device, ModuleType)
+)
+
+
+def is_quiet(value: Any) -> bool:
+    """Whether the program cannot tell when ``value`` ends; of some others that is not so either."""
+    return type(value) in _QUIET
+
+
+def is_captured_anyway(value: Any) -> bool:
+    """Whether :func:`runs_natively` asks no more of ``value``."""
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return not is_alien(value)
+    if kind in _QUIET:
+        return True
+    return not (kind in _METHODS or kind is _MANAGER or issubclass(kind, torch.Tensor))
 
 
 def open_regions() -> tuple[Any, Any, Any]:

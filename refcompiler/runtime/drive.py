@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from refcompiler.capture.iterators import adopt_running
 from refcompiler.capture.machine import Symbolic
@@ -14,14 +14,14 @@ from refcompiler.capture.marking.marks import ACTIVE
 from refcompiler.capture.values import External
 from refcompiler.guards.kinds import Ambient
 from refcompiler.interpreter.binding import SUSPENDS
-from refcompiler.interpreter.frame import Frame
+from refcompiler.interpreter.frame import UNSET, Frame
 from refcompiler.interpreter.handling import under
 from refcompiler.interpreter.machine import Machine
-from refcompiler.interpreter.resumption import generator_frames, host, take_over
+from refcompiler.interpreter.resumption import WAYS, generator_frames, host, take_over
 from refcompiler.interpreter.signals import Signal
 from refcompiler.plan.build import MISS, Plan
-from refcompiler.plan.resume import GLOBALS, Layout, describe
-from refcompiler.runtime.aliens import open_regions, runs_natively
+from refcompiler.plan.resume import GLOBALS, Layout, describe, extras_of
+from refcompiler.runtime.aliens import is_captured_anyway, is_quiet, open_regions, runs_natively
 from refcompiler.runtime.captures import STATE
 from refcompiler.runtime.site import _LOCK, OVERTAKEN, Native, Site, run_new
 from refcompiler.runtime.stance import CURRENT
@@ -161,6 +161,41 @@ class Continuation(Site):
         return frame
 
 
+class Held(NamedTuple):
+    """What of one frame goes on: ``slots``, ``places`` on the stack, and whether there is more.
+
+    ``dropped`` are slots that nothing reads.
+    """
+
+    slots: tuple[int, ...]
+    places: tuple[int, ...]
+    more: bool
+    dropped: tuple[int, ...]
+
+
+class Way(NamedTuple):
+    """From a break past its instruction: where it goes on, and with what of each frame."""
+
+    continuation: Continuation
+    held: tuple[Held, ...]
+
+    def values(self, frames: list[Frame]) -> list[Any] | None:
+        """Of ``frames``; None where these have to be looked at before it is known what goes on."""
+        values: list[Any] = []
+        begin = 0
+        for held, frame in zip(self.held, frames, strict=True):
+            begin = len(values)
+            fast, stack = frame.fast, frame.stack
+            for slot in held.dropped:
+                if not is_quiet(fast[slot]):
+                    return None
+            values += [fast[slot] for slot in held.slots]
+            values += [stack[place] for place in held.places]
+            if held.more:
+                values += extras_of(frame)
+        return values if all(map(is_captured_anyway, values[begin:])) else None
+
+
 class Driver:
     """Runs pending answers to their end; keeps the continuations of one backend."""
 
@@ -182,6 +217,9 @@ class Driver:
         self.callee = callee  # how a function that a disabled one calls is entered
         self.watch = watch  # is told of each plan
         self.continuations: dict[tuple, Continuation] = {}
+        #: By the layout of the break, how many frames there are after it, and of the innermost one
+        #: the instruction and the height of the stack.
+        self.ways: dict[tuple[Layout, int, int, int], Way] = {}
 
     def under(self, backend: Callable) -> Driver:
         """One for the same under another backend."""
@@ -212,20 +250,33 @@ class Driver:
                 drive.error = None  # its traceback leads here: no cycle
         return drive.result
 
-    def go_on(self, stepper: Stepper) -> Any:
-        frames: list[Frame] = []
-        frame = stepper.frame
-        while frame is not None:
-            frames.append(frame)
-            frame = frame.back
-        layout, values = describe(frames[::-1])
+    def go_on(self, stepper: Stepper, frames: list[Frame], start: Layout | None) -> Any:
+        """The continuation's answer; ``start`` is where one step has led from, if it was one."""
+        layout, values = describe(frames)
         continuation = self.continuations.get(layout.key)
         if continuation is None:
             continuation = self.continuations[layout.key] = Continuation(layout, self)
+        if start is not None and stepper.exc is None:
+            self.learn(start, frames, continuation)
+        return self.enter(continuation, [*values, stepper.exc])
+
+    def learn(self, start: Layout, frames: list[Frame], continuation: Continuation) -> None:
+        """One instruction leads from ``start`` here again, whatever its values are."""
+        held = []
+        for frame, known in zip(frames, continuation.layout.frames, strict=True):
+            if frame.on_return in WAYS or known.kwnames or known.globals is None:
+                return
+            full = [i for i, value in enumerate(frame.fast) if value is not UNSET]
+            dropped = tuple([slot for slot in full if slot not in known.slots])
+            places = tuple([i for i, mark in enumerate(known.stack) if mark is None])
+            held.append(Held(known.slots, places, known.extra > 0, dropped))
+        self.ways[_way_of(start, frames)] = Way(continuation, tuple(held))
+
+    def enter(self, continuation: Continuation, values: list[Any]) -> Any:
         setting = CURRENT.setting
         if setting.stance.enters:
             native = continuation.native is not None
-            found = continuation.enter([*values, stepper.exc])
+            found = continuation.enter(values)
             if found is MISS and continuation.native is not None and (native or continuation.plans):
                 return NATIVE  # past its limit the plans that hold run, and nothing is compiled
             if found is not MISS or not setting.misses_run_eagerly or continuation.stepped:
@@ -234,6 +285,11 @@ class Driver:
 
     def reset(self) -> None:
         self.continuations.clear()
+        self.ways.clear()
+
+
+def _way_of(start: Layout, frames: list[Frame]) -> tuple[Layout, int, int, int]:
+    return start, len(frames), frames[-1].ip, len(frames[-1].stack)
 
 
 NATIVE: Any = object()  # nothing more is compiled in the innermost frame
@@ -264,7 +320,7 @@ class Drive:
 
     def __init__(self, driver: Driver, pending: Pending):
         self.driver = driver
-        self.stepper: Stepper = Stepper()
+        self.stepper: Stepper
         self.native: int | None = None  # how deep the frame lies that runs natively to its end
         self.done = False
         self.result: Any = None
@@ -280,6 +336,7 @@ class Drive:
         stepper.exc = pending.error
         self.native = None
         self.broke = True  # the next instruction runs natively
+        self.start: Layout | None = pending.layout  # until more than one has run
 
     def run(self, running: list[Any]) -> None:
         """Go on as long as the generators ``running`` are the outermost ones on the stack."""
@@ -301,6 +358,8 @@ class Drive:
         Nothing here may hold a generator while the program goes on.
         """
         frames = generator_frames(self.stepper.frame)
+        if not frames and not running:
+            return True
         wanted = [frame.extra[0] for frame in frames]
         if any(a is not b for a, b in zip_longest(running, wanted[: len(running)])):
             return None
@@ -316,18 +375,19 @@ class Drive:
         found = MISS
         if self.native is not None and (stepper.frame is None or stepper.frame.depth < self.native):
             self.native = None
-        inside = open_regions() != self.regions  # of blocks that the program has entered since
-        native = self.broke or self.native is not None or inside or runs_natively(stepper.frame)
-        if not native and stepper.frame is not None:
-            found = self.driver.go_on(stepper)
-            if found is NATIVE:
-                self.native = stepper.frame.depth
+        if stepper.frame is not None and not self.broke and self.native is None:
+            if open_regions() == self.regions:  # no block that the program has entered since
+                found = self.compiled(stepper.frame)
+                if found is NATIVE:
+                    self.native = stepper.frame.depth
         if type(found) is Pending:
             self.begin(found)
         elif found is not MISS and found is not NATIVE:
             self.result, self.done = found, True
             release(stepper.frame)
         else:
+            if not self.broke:
+                self.start = None
             self.broke = False
             if self.native is not None and not stepwise:
                 stepper.finish(self.native)
@@ -335,3 +395,20 @@ class Drive:
                 stepper.step()
             if stepper.frame is None:
                 self.result, self.done = stepper.result, True
+
+    def compiled(self, frame: Frame) -> Any:
+        """What the continuation answers; MISS where the next instruction runs natively."""
+        stepper, driver = self.stepper, self.driver
+        frames = []
+        outer: Frame | None = frame
+        while outer is not None:
+            frames.append(outer)
+            outer = outer.back
+        frames.reverse()
+        if self.start is not None and stepper.exc is None:
+            way = driver.ways.get(_way_of(self.start, frames))
+            values = None if way is None else way.values(frames)
+            if way is not None and values is not None:
+                values.append(None)
+                return driver.enter(way.continuation, values)
+        return MISS if runs_natively(frame) else driver.go_on(stepper, frames, self.start)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -152,6 +153,9 @@ class ArrayMethod:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self.name
+        own = vars(Array).get(name)
+        if own is not None:  # a special method, by its name
+            return own(self.array, *args, **kwargs)
         if name in _READING:
             raise Break("data-dependent-value", f"ndarray.{name}")
 
@@ -159,6 +163,12 @@ class ArrayMethod:
             return getattr(array, name)(*args, **kwargs)
 
         return operate(self.array._machine, call, call, (self.array, *args), kwargs)
+
+
+def special_method(array: Array, name: str) -> ArrayMethod | None:
+    """``array.__name__``, if there is such a method here."""
+    is_special = name[:2] == "__" and type(vars(Array).get(name)) is FunctionType
+    return ArrayMethod(array, name) if is_special else None
 
 
 def _run_natively(*classes: type) -> None:

@@ -75,6 +75,22 @@ def _jit_isinstance(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bo
     return natively(m, torch.jit.isinstance, *map(m.force, args))
 
 
+def _told_by_schema(name: str) -> None:
+    """What the schema of an operator, which nothing changes, says of it."""
+    getter: Any = vars(torch._C.FunctionSchema)[name].fget
+
+    @model(getter)
+    def told(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+        schema = m.force(args[0])
+        if id(schema) in m.external:
+            m.guard("ID", m.external[id(schema)].source, schema)
+        return getter(schema)
+
+
+for _name in ("name", "overload_name", "is_mutable"):
+    _told_by_schema(_name)
+
+
 @model(*named("distributed.is_available"))
 def _has_distributed(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> bool:
     return torch.distributed.is_available()

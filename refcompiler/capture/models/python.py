@@ -27,7 +27,7 @@ from refcompiler.capture.displays import make
 from refcompiler.capture.immutable import is_value
 from refcompiler.capture.iterators import view_of
 from refcompiler.capture.kinds import CONSTANT_TYPES, MAPPINGS, SEQUENCES, SETS
-from refcompiler.capture.lookup import asks, find, is_heap, namespace_of
+from refcompiler.capture.lookup import asks, find, is_heap, is_iterable, namespace_of
 from refcompiler.capture.models.classes import call_type
 from refcompiler.capture.models.registry import constant, model, named
 from refcompiler.capture.natively import QUIET, is_quiet, natively
@@ -503,6 +503,9 @@ def _sum(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     if m.runs_code(value := m.force(args[0])):
         return Run(helpers.total, [value, total])
     iterator = m.iter(value)
+    total = m.force(total)
+    if issubclass(type(total), (str, bytes, bytearray)):
+        return sum([], total)  # which says what to do instead
     while (item := m.next(iterator)) is not UNSET:
         total = m.binary(operator.add, total, item)
     return m.force(total)
@@ -545,6 +548,8 @@ model(max)(_extreme(max, operator.gt, helpers.largest))
 @model(functools.reduce)
 def _reduce(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     function, value = m.force(args[0]), m.force(args[1])
+    if not is_iterable(type(value)):
+        raise TypeError("reduce() arg 2 must support iteration")
     if not m.nested and (m.is_python(function) or m.runs_code(value)):
         initial = args[2] if len(args) > 2 else None
         return Run(helpers.reduce, [function, value, len(args) > 2, initial])
@@ -591,7 +596,8 @@ def _abs(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
 def _round(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
     if issubclass(type(value), torch.Tensor):
-        return m.call_operation(torch.round, args, kwargs)
+        kind = m.type_of(value)
+        raise TypeError(f"type {kind.__name__} doesn't define __round__ method")
     return m.call_pure(round, args, kwargs)
 
 

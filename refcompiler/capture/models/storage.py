@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.models.registry import operation
+from refcompiler.capture.signals import Break
 
 
 @operation("set_")
@@ -21,3 +22,12 @@ def _set(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
         return NotImplemented
     m.set_data(tensor, None, contents)
     return tensor
+
+
+@operation("fused_moving_avg_obs_fake_quant")
+def _observe(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """It sizes what it keeps for each channel at its first call, which no rule of it tells."""
+    given = [m.force(a) for a in (*args, *kwargs.values())]
+    if any(issubclass(type(t), torch.Tensor) and 0 in t.shape for t in given[1:]):
+        raise Break("operation-not-modelled", f"{function.__name__} resizes its arguments")
+    return NotImplemented

@@ -35,6 +35,9 @@ def _enter(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     block = m.force(args[0])
     _guard_settings(m)
     names = ("device", "fast_dtype", "_enabled", "_cache_enabled")
+    for name in names[2:]:  # of a comparison of sizes
+        if type(found := m.force(m.getattr(block, name))) is torch.SymBool:
+            m.setattr(block, name, m.sizes.plain(found))
     values = tuple([m.force(m.getattr(block, name)) for name in names])
     scope = m.recorder.scope
     scope.modes.append((id(block), scope.graph.call_function(_enter_autocast, values)))

@@ -227,7 +227,7 @@ def test_handles_have_the_numbers_of_eager():
     assert refcompiler.counters()["graphs"] == 1
 
 
-@cases(graphs=2, breaks=2)
+@cases(graphs=2, breaks=1)
 def parameters_frozen_for_a_while():
     m = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
 

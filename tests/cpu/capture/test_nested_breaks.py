@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import refcompiler
+from refcompiler.runtime import drive
 from refcompiler.runtime.counters import reasons
 from tests.cpu.capture.oracle import Case, Cases, check
 
@@ -504,6 +505,43 @@ def test_callback(call: Callable) -> None:
 
     make.__name__ = "callback"
     check(Case(make, {"breaks": 2, "fallbacks": 0}, ("eager",)))
+
+
+def test_where_a_known_break_goes_on_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames are described the first time, and while an error is handled."""
+    described = []
+
+    def counting(frames, *given):
+        described.append(len(frames))
+        return drive_describe(frames, *given)
+
+    drive_describe = drive.describe
+    monkeypatch.setattr(drive, "describe", counting)
+
+    def inner(x, held):
+        if x.sum() > 100:
+            return x * 2
+        return x + 1
+
+    def f(x, held):
+        unread = held  # noqa: F841
+        try:
+            return inner(x * 2, None) + x.tolist()[int(held)]
+        except IndexError:
+            return inner(x * 3, None)
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(f, backend="eager")
+    seen = []
+    for held in (0, 1, 7, 1):
+        before = len(described)
+        for scale in (1.0, 50.0):
+            x = _x()[0] * scale
+            assert torch.equal(compiled(x, held), f(x, held))
+        seen.append(len(described) - before)
+    assert seen[0] > 0 and seen[2] > 0  # then in a handler, which is always looked at
+    assert seen[1] == seen[3] == 0
+    assert refcompiler.counters()["fallbacks"] == 0
 
 
 def test_reason_names_the_users_line() -> None:
