@@ -1,9 +1,9 @@
 """Rules for images of another size, and for borders that repeat the image: interpolate, pad.
 
 Where an element comes from is computed from its position, as eager computes it, in float32. Where
-the sizes divide one another, it is arithmetic on indices. Products that are added to are fused with
-it, as by the compilers that eager was built with: weights are differences of such places, which lose
-what these lose many times over.
+the sizes divide one another, it is arithmetic on indices. Products are fused with what is added to
+them, as by the compilers that eager was built with: weights are differences of such places, and a
+rounding of these is some in those.
 """
 
 from __future__ import annotations
