@@ -195,6 +195,16 @@ def test_gradients_are_eagers_bits() -> None:
         assert torch.equal(_bits(a), _bits(b))
 
 
+def test_a_product_that_overflows_on_its_way_to_a_zero_is_one() -> None:
+    x = torch.full((3, 60), 1e4)
+    for row, place in enumerate((50, 59, 33)):
+        x[row, place] = 0
+    product = lambda x: (x.prod(1), x.t().half().prod(0), (-x).to(torch.int32).prod(dtype=x.dtype))  # noqa: E731
+    refcompiler.reset()
+    for found in refcompiler.compile(product, backend="fastpath", fullgraph=True)(x):
+        assert torch.equal(found.abs(), torch.zeros_like(found))
+
+
 def test_weights_of_cubes_are_not_rounded_twice() -> None:
     """They are differences of places, in which a product rounded by itself is some units off."""
     x = torch.randn(1, 2, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
