@@ -133,7 +133,7 @@ def closeness(
         spread = _float64(reference.spread)
 
     allowed = allowance(e, r, spread, dtype, tolerance)
-    error = (c - r).abs()
+    error = _apart(c, r)
     near = same_bits(e, c) | (error <= allowed)
     near |= _overflow_is_explained(c, r, allowed, dtype)
     if tolerance.mixing:
@@ -149,6 +149,13 @@ def closeness(
     if dtype in (torch.bfloat16, torch.float16) and _rounding_was_elided(e, c, r, dtype, tolerance):
         return Closeness(Kind.PRECISION, evidence=evidence | {"direction": "more precise"})
     return Closeness(Kind.REASSOCIATION, evidence=evidence)
+
+
+def _apart(found: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """The distance: 0 of equal infinities and of two NaN, so that float64 decides about these too,
+    as of gelu's at infinity, of which torch's vectors make NaN."""
+    same = (found == reference) | (found.isnan() & reference.isnan())
+    return torch.where(same, 0.0, (found - reference).abs())
 
 
 def explained_by(lower: torch.Tensor, found: torch.Tensor, reference: Reference) -> bool:
@@ -213,7 +220,7 @@ def _evidence(
     shaped: torch.Tensor,
 ) -> dict[str, Any]:
     unit = ulp(r, dtype)
-    error = ((c - r).abs() / unit).nan_to_num(float("inf"))
+    error = (_apart(c, r) / unit).nan_to_num(float("inf"))
     # The worst element that is not explained; of all that differ when every one is.
     same = same_bits(e, c)
     rank = torch.where(same | (near & bool((~near).any())), -1.0, error)

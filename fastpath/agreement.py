@@ -2,7 +2,7 @@
 
 Kernels read memory as the stand-ins of operators say that it lies. Where one of them is wrong, of a
 user's operator for example, the graph runs as it is, from the generators' states before the call,
-and that is said; later calls ask nothing.
+and that is said; later calls ask nothing. A backward asks of what its forward has kept, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from fastpath.ir.program import Result
+from fastpath.ir.program import Node
 from fastpath.report import Report
 from refcompiler.aot.draws import drawing
 
@@ -24,8 +24,8 @@ ASKED = "#? "  # begins lines of the first call alone
 Promise = tuple[str, torch.dtype, tuple[int | None, ...], tuple[int | None, ...]]
 
 
-def promise_of(result: Result, operator: str) -> Promise:
-    """Of what ``operator`` gives; None for what only a call knows."""
+def promise_of(result: Node, operator: str) -> Promise:
+    """Of what ``operator``, or the forward, gives; None for what only a call knows."""
     known = [
         tuple(n if type(n) is int else None for n in s) for s in (result.shape, result.strides)
     ]

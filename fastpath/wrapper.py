@@ -166,6 +166,9 @@ class Wrapper:
         stored, last, self.laid = memory.stored, memory.last, memory.laid
         self.kept = Workspace(memory.plan)
         self.relied = self._relied(order)
+        if self.boxed:  # nobody guards what a forward keeps, which ATen may have made
+            for taken in self.program.inputs[: self.given]:
+                self._ask(taken, "the forward")
         ends = {run[-1] for run in together}
         joined = {place for run in together for place in run}
         for place, cluster in enumerate(order):
@@ -498,20 +501,24 @@ class Wrapper:
         self.lines.append(f"{name} = {text}")
         if call.single:
             self._variable[call.outputs[0]] = name
-            self._ask(call, call.outputs[0])
+            self._ask_result(call, call.outputs[0])
             return
         for place, result in zip(call.places, call.outputs):
             made = self._variable[result] = "_".join([name, *map(str, place)])
             self.lines.append(f"{made} = {name}{''.join(f'[{n}]' for n in place)}")
-            self._ask(call, result)
+            self._ask_result(call, result)
         self.lines.append(f"del {name}")
 
-    def _ask(self, call: Call, result: Result) -> None:
-        """Whether a result is what it was promised to be."""
-        if self.first is None or result.number or result.bits or result not in self.relied:
+    def _ask_result(self, call: Call, result: Result) -> None:
+        if not (result.number or result.bits):
+            self._ask(result, call.name)
+
+    def _ask(self, node: Node, maker: str) -> None:
+        """Whether what ``maker`` gives is what it was promised to be."""
+        if self.first is None or node not in self.relied:
             return
-        name = self._constant(promise_of(result, call.name))
-        why = f"why := broken({self._variable[result]}, {name})"
+        name = self._constant(promise_of(node, maker))
+        why = f"why := broken({self._variable[node]}, {name})"
         self.lines.append(f"{ASKED}if {why}: return instead(why, given, drawn)")
 
     def _operator(self, target: Any, arguments: Any, keywords: Any) -> str:

@@ -3,7 +3,9 @@
 The library's kernel for the CPU goes through the keys in blocks and corrects behind each what it
 has summed up. Here a chunk of rows has all its scores at once, in memory of the thread that the
 caches hold, and both products are those of :mod:`fastpath.cpu.gemm`. Rows of more scores than fit
-are left to ATen. What a row without any key gives is as in ATen's ``FlashAttentionKernel.cpp``.
+are left to ATen. What a row without any key gives is as in ATen's ``FlashAttentionKernel.cpp``, and
+what one of NaN alone gives: 0 too, if no vector of its scores is whole, since then numbers are
+compared one by one there, of which none is greater than the least.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from fastpath.cpu import gemm
 from fastpath.cpu.compile import LaterByHand, printed_kernel
@@ -82,11 +86,11 @@ def kernel(addresses, begin, end):
             for n in range(limit):
                 value = load_{dtype}_0(scores, line + n) * scale{masked}
                 store_{dtype}_0(scores, line + n, value)
-                most = m.maximum_{kind}(most, value)
+                most = m.{greater}_{kind}(most, value)
             base = zero if most == low else most
             total = zero
             for n in range(limit):
-                value = m.exp_{kind}(load_{dtype}_0(scores, line + n) - base)
+                value = m.exp_{kind}(load_{dtype}_0(scores, line + n) - base){blank}
                 store_{dtype}_0(scores, line + n, value)
                 total = add_reordered(total, value)
             if sums:
@@ -131,6 +135,12 @@ class Attention:
         rows = gemm.tile_heights(gemm.vector_bytes())[0]
         return min(SCORES // self.k.shape[2], gemm.CHUNK) // rows * rows
 
+    @property
+    def one_by_one(self) -> bool:
+        """Whether ATen looks for a row's greatest score without vectors."""
+        width = 64 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 32
+        return self.mask is None and self.k.shape[2] < width // gemm.BYTES[self.q.dtype]
+
     def printed(self) -> Printed:
         dtype = self.q.dtype
         kind, size = NUMBA_SUFFIX[dtype], gemm.BYTES[dtype]
@@ -153,6 +163,8 @@ class Attention:
             seen="min(keys, first + count)" if self.causal else "keys",
             limit="min(seen, first + row + 1)" if self.causal else "seen",
             masked=f" + load_{dtype}_1(mask, over + n)" if self.mask is not None else "",
+            greater="fmax" if self.one_by_one else "maximum",
+            blank=" if most != low else zero" if self.one_by_one else "",
         ).replace("{bytes}", str(size))
         return Printed(text, names)
 

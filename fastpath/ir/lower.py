@@ -147,9 +147,10 @@ class Lowering:
         seen = Described(t, self.sizes)
         node = Input(f"in{n}", n, seen.shape, name_of(t.dtype), seen.stride())
         self.inputs.append(node)
-        for d, size in enumerate(seen.shape):
-            if read and isinstance(size, Size):
-                self.sizes.give(size, f"{node.name}.size({d})")
+        for what, numbers in (("size", seen.shape), ("stride", seen.stride())) if read else ():
+            for d, number in enumerate(numbers):
+                if isinstance(number, Size):
+                    self.sizes.give(number, f"{node.name}.{what}({d})")
         if t.device != self.device:
             self.elsewhere.add(node)
         given = whole(node)

@@ -1,7 +1,9 @@
 """Rules for images of another size, and for borders that repeat the image: interpolate, pad.
 
 Where an element comes from is computed from its position, as eager computes it, in float32. Where
-the sizes divide one another, it is arithmetic on indices.
+the sizes divide one another, it is arithmetic on indices. Products are fused with what is added to
+them, as by the compilers that eager was built with: weights are differences of such places, and a
+rounding of these is some in those.
 """
 
 from __future__ import annotations
@@ -141,7 +143,7 @@ def _linear(
             place = apply("mul", by, number)
         else:
             half = E.const(0.5, dtype)
-            place = apply("sub", apply("mul", by, apply("add", number, half)), half)
+            place = apply("fma", by, apply("add", number, half), E.const(-0.5, dtype))
             place = apply("maximum", place, E.const(0, dtype))
         last = E.const(old - 1, "int64")
         first = apply("minimum", E.cast(place, "int64"), last)
@@ -200,21 +202,21 @@ def _cubic(
 
     def inner(x: Expr) -> Expr:
         """((A + 2) x - (A + 3)) x x + 1, up to 1 away."""
-        value = apply("sub", apply("mul", number(_SHARPNESS + 2), x), number(_SHARPNESS + 3))
-        return apply("add", apply("mul", apply("mul", value, x), x), number(1))
+        value = apply("fma", number(_SHARPNESS + 2), x, number(-(_SHARPNESS + 3)))
+        return apply("fma", apply("mul", value, x), x, number(1))
 
     def outer(x: Expr) -> Expr:
         """((A x - 5 A) x + 8 A) x - 4 A, from 1 to 2 away."""
-        value = apply("sub", apply("mul", number(_SHARPNESS), x), number(5 * _SHARPNESS))
-        value = apply("add", apply("mul", value, x), number(8 * _SHARPNESS))
-        return apply("sub", apply("mul", value, x), number(4 * _SHARPNESS))
+        value = apply("fma", number(_SHARPNESS), x, number(-5 * _SHARPNESS))
+        value = apply("fma", value, x, number(8 * _SHARPNESS))
+        return apply("fma", value, x, number(-4 * _SHARPNESS))
 
     def about(i: Index) -> list[tuple[Index, Expr]]:
         place, by, half = E.cast(E.position(i), dtype), number(step), number(0.5)
         if aligned:
             place = apply("mul", by, place)
         else:
-            place = apply("sub", apply("mul", by, apply("add", place, half)), half)
+            place = apply("fma", by, apply("add", place, half), number(-0.5))
         floor = apply("floor", place)
         t = apply("sub", place, floor)
         rest = apply("sub", number(1), t)

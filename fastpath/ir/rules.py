@@ -73,6 +73,8 @@ def _reduction(kind: str, lowering: Building, val: Any, bound: dict[str, Any]) -
     else:
         common = result if kind in ("sum", "mean", "prod") else t.dtype
         compute = compute_dtype(common)
+        if kind == "prod" and compute == "float32" and lowering.target.name == "cpu":
+            compute = "float64"  # one that overflows on its way to a zero would be NaN
         value = _reader(t, common)
 
         def body(index: Position) -> Expr:

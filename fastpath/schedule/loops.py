@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastpath.ir.expr import Expr, guarded, inside, pair
+from fastpath.ir.expr import Expr, const, guarded, inside, pair
 from fastpath.ir.index import Axis, Division, Index, contiguous_strides, linear, variable
 from fastpath.ir.program import (
     Computed,
@@ -67,6 +67,16 @@ def _parts(value: Expr) -> tuple[Expr, ...]:
 
 def _of_parts(parts: Sequence[Expr]) -> Expr:
     return parts[0] if len(parts) == 1 else pair(*parts)
+
+
+def _unread(node: Node) -> Expr:
+    """What stands for an element that is read at no position that there is.
+
+    Behind a border a value is asked for at positions beyond it, and may name there what none of its
+    elements is computed of, such as what was written over. Nothing depends on that.
+    """
+    dtype, count = in_memory(node.dtype)
+    return _of_parts([const(0, dtype)] * count)
 
 
 def _stores(node: Node, offset: Index, value: Expr) -> list[Store]:
@@ -172,7 +182,10 @@ class Builder:
         return latest
 
     def _members_read(self, node: Computed) -> set[Node]:
-        found: set[Node] = set()
+        return {n for n in self._read_by(node) if n in self.cluster.place}
+
+    def _read_by(self, node: Computed) -> set[Node]:
+        """What its elements are computed of: members, what they inline, and what they are given."""
         seen: set[Node] = set()
         stack: list[Computed] = [node]
         while stack:
@@ -181,11 +194,10 @@ class Builder:
                 if source in seen or source is node:
                     continue
                 seen.add(source)
-                if source in self.cluster.place:
-                    found.add(source)
-                elif isinstance(source, Pointwise) and source not in self.roots:
+                inlined = isinstance(source, Pointwise) and source not in self.roots
+                if inlined and source not in self.cluster.place:
                     stack.append(source)
-        return found
+        return seen
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -206,6 +218,8 @@ class Builder:
         node, index, *guard = e.args
         if node in self.cluster.place:
             if isinstance(node, Reduction):
+                if self.stage_of[node] >= stage:
+                    return _unread(node)
                 return Expr("reduced", (node.name,), node.dtype)
             if isinstance(node, Scan):
                 return Expr("running", (node.name,), node.dtype)
@@ -219,6 +233,10 @@ class Builder:
         if isinstance(node, Pointwise) and node not in self.roots:
             value = node.at(index)
             return self._resolve(guarded(value, guard[0]) if guard else value, stage)
+        if node not in self.cluster.needs:
+            if any(node in self._read_by(member) for member in self.cluster.members):
+                raise LookupError(f"{node.name} is read by a kernel that is not given it")
+            return _unread(node)
         load = self._load(node, index, stage)
         if not guard:
             return load

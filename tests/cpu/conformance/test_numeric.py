@@ -54,6 +54,23 @@ def test_elements_without_a_reference(expected, found, kind):
     assert closeness(tensor(*expected), tensor(*found), rule).kind is kind
 
 
+@pytest.mark.parametrize(
+    ("expected", "found", "exact", "kind"),
+    [
+        (NAN, INF, INF, Kind.REASSOCIATION),
+        (1.0, NAN, NAN, Kind.REASSOCIATION),
+        (NAN, -INF, INF, Kind.WRONG),
+        (NAN, 1.0, NAN, Kind.WRONG),
+        (INF, NAN, INF, Kind.WRONG),
+    ],
+)
+def test_float64_decides_about_infinities_and_nan(expected, found, exact, kind):
+    reference = Reference(torch.tensor([exact], dtype=torch.float64))
+    close = closeness(tensor(expected), tensor(found), Tolerance(1.0), reference)
+    assert close.kind is kind
+    assert kind is Kind.WRONG or close.evidence["ulp_to_float64"] == 0
+
+
 def test_integers_and_bools_are_exact():
     one, other = torch.tensor([1, 2]), torch.tensor([1, 3])
     close = closeness(one, other, Tolerance(100.0))

@@ -38,6 +38,15 @@ gradient.register_fake(torch.empty_like)
 gradient.register_autograd(lambda ctx, grad: turned(grad))
 
 
+@torch.library.custom_op("refcompiler_tests::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x.t().contiguous().t() * 2
+
+
+doubled.register_fake(torch.empty_like)
+doubled.register_autograd(lambda ctx, grad: grad * 2)
+
+
 @pytest.mark.parametrize(
     ("operator", "what"),
     [
@@ -74,6 +83,15 @@ def test_it_is_noticed_in_a_backward_too() -> None:
         torch.testing.assert_close(found, expected)
     report = fastpath.last_report()
     assert report.fallback is None and "stand-in" in report.backwards[0].fallback
+
+
+def test_what_the_forward_that_runs_instead_keeps_is_read_as_it_lies() -> None:
+    compiled = refcompiler.compile(lambda x: doubled(x).sin(), fullgraph=True)
+    for _ in range(2):
+        x = torch.randn(4, 5, requires_grad=True)
+        with contextlib.suppress(UserWarning):
+            (found,) = torch.autograd.grad(compiled(x).sum(), x)
+        torch.testing.assert_close(found, 2 * (2 * x).cos())
 
 
 def test_the_graph_that_runs_instead_draws_what_eager_draws() -> None:

@@ -93,6 +93,15 @@ def test_scores_that_are_no_numbers_and_rows_without_keys() -> None:
     agree(q, k, v, torch.zeros(1, 1, 20, 20, dtype=torch.bool), scale=0.3)
 
 
+@pytest.mark.parametrize("keys", (3, 17))
+def test_a_row_of_nan_alone(keys: int) -> None:
+    """ATen gives 0, not NaN, where it has no whole vector of scores to look for the greatest in."""
+    q, k, v = (torch.randn(1, 2, keys, 8) for _ in range(3))
+    q[0, 0, 1, 2], q[0, 1, 0, 5], k[0, 1, -1, 0] = math.nan, -math.inf, math.nan
+    for causal in (True, False):
+        agree(q, k, v, is_causal=causal)
+
+
 def test_keys_that_no_row_sees() -> None:
     torch.manual_seed(2)
     for rows, keys in ((20, 40), (40, 20)):

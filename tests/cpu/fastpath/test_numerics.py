@@ -195,6 +195,33 @@ def test_gradients_are_eagers_bits() -> None:
         assert torch.equal(_bits(a), _bits(b))
 
 
+def test_a_product_that_overflows_on_its_way_to_a_zero_is_one() -> None:
+    x = torch.full((3, 60), 1e4)
+    for row, place in enumerate((50, 59, 33)):
+        x[row, place] = 0
+    product = lambda x: (x.prod(1), x.t().half().prod(0), (-x).to(torch.int32).prod(dtype=x.dtype))  # noqa: E731
+    refcompiler.reset()
+    for found in refcompiler.compile(product, backend="fastpath", fullgraph=True)(x):
+        assert torch.equal(found.abs(), torch.zeros_like(found))
+
+
+def test_weights_of_cubes_are_not_rounded_twice() -> None:
+    """They are differences of places, in which a product rounded by itself is some units off."""
+    x = torch.randn(1, 2, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for size in ((9, 7), (11, 13), (3, 4)):
+        resize = lambda x: F.interpolate(x, size=size, mode="bicubic")  # noqa: B023, E731
+        refcompiler.reset()
+        found = refcompiler.compile(resize, backend="fastpath", fullgraph=True)(x)
+        torch.testing.assert_close(found, resize(x), rtol=1e-15, atol=1e-15)
+
+
+def test_a_sixth_is_eagers() -> None:
+    x = torch.randn(40, dtype=torch.float64).mul(3).requires_grad_()
+    compiled = refcompiler.compile(F.hardsigmoid, backend="fastpath", fullgraph=True)
+    ours, eagers = (torch.autograd.grad(f(x).sum(), x)[0] for f in (compiled, F.hardsigmoid))
+    torch.testing.assert_close(ours, eagers, rtol=1e-14, atol=0)
+
+
 def test_a_row_says_where_its_bits_are_others() -> None:
     for row in OPERATORS:
         if row.strict:

@@ -147,6 +147,17 @@ def test_outside_of_a_piece_nothing_is_read(guard_page: Callable[[int], torch.Te
     agree(lambda b: (aten.slice_backward(b, [2100], 0, 5, 2005, 2), b + 1), second)
 
 
+def test_what_is_written_over_is_not_asked_for_behind_a_border() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = x.argmax(1, keepdim=True)
+        over = aten.select_scatter(found * found, x[:, 0].long(), 1, 0)
+        sums = x.cumsum(1)[:, :1].clone()
+        with_sums = F.pad(aten.select_scatter(sums * 2, x[:, 1], 1, 0), (1, 2))
+        return F.pad(over, (2, 2), value=2), with_sums, sums
+
+    agree(program, values(torch.float32, 30, 19))
+
+
 def test_gradients_of_slices_are_kernels() -> None:
     w = torch.randn(6, 8, requires_grad=True)
 

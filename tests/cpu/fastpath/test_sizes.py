@@ -144,6 +144,18 @@ def test_training_takes_one_program_too():
     assert kernels is not None and len(kernels) == 2 and all(kernels)
 
 
+def test_a_stride_that_calls_choose_reaches_the_backward() -> None:
+    function = lambda x: x * x  # noqa: E731
+    ours, reports = compiled(function)
+    for n, m in ((5, 26), (7, 26), (7, 31)):
+        x = randn(n, m).requires_grad_()
+        grads = [torch.autograd.grad(f(x[:, 1:21]).sum(), x)[0] for f in (function, ours)]
+        torch.testing.assert_close(grads[1], grads[0])
+    (report,) = reports
+    (backward,) = report.backwards
+    assert backward.fallback is None and backward.kernels
+
+
 def test_rows_too_long_for_a_scratch_row_get_one_program_more():
     ours, reports = compiled(lambda x: torch.softmax(x, -1))
     torch.manual_seed(0)
