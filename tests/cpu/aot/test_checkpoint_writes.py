@@ -222,7 +222,7 @@ def state(model: nn.Module) -> list[Any]:
 
 def compared(make: Callable[[], nn.Module], step: Step, **how: Any) -> Compiler:
     backend = how.pop("backend", None) or Compiler()
-    near = 1e-5 if backend == "fastpath" else 0
+    near = 1e-4 if backend == "fastpath" else 0  # norms of four rows, whose variances cancel
     sides = []
     for compiled in (True, False):
         torch.manual_seed(5)

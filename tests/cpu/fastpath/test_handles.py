@@ -11,6 +11,13 @@ import torch
 import fastpath
 import refcompiler
 from fastpath import memory, wrapper
+from fastpath.cpu import products
+
+
+@pytest.fixture(autouse=True)
+def _products_are_atens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of few rows, columns or terms too, whatever takes longer."""
+    monkeypatch.setattr(products, "short", lambda *_: False)
 
 
 def heads(x: Any, w: Any) -> Any:
