@@ -2,8 +2,8 @@
 
 Larger than those whose capture is timed, so that kernels matter: rows of 128, 4 texts of 64 tokens,
 images of 64x64. Each is measured in a process of its own, processor time of one thread in turns,
-and its result is compared with eager's first. The section takes an hour on two cores, most of it
-in the C++ compiler, and runs when it is named.
+and its result is compared with eager's first. A family takes half a minute to several, most
+of it in the C++ compiler, and the section runs when it is named.
 """
 
 from __future__ import annotations
