@@ -246,6 +246,15 @@ AHEAD: Table[Rule] = Table(
             "uncompiled",
         ),
         Rule(
+            "second derivative by a result",
+            "Operations keep their results (exp, tanh), and the next read them: derivatives of "
+            "gradients go to results, their hooks and who asks for theirs.",
+            "The inputs of the second run come out of a function of autograd that leads to the "
+            "call's results too. What comes to the run's results is taken away there, and goes on "
+            "from that function, which all of the run lies before. Results that no gradient "
+            "depends on, which is found by the first such run, are not led to.",
+        ),
+        Rule(
             "double backward of another run",
             "Gradients of what draws on a device, reads what it writes to, or whose inputs are "
             "gone or were written to, have gradients.",
@@ -253,7 +262,7 @@ AHEAD: Table[Rule] = Table(
             "the forward has saved, and leads to the leaves, to what is saved, and to what a call "
             "keeps of its other inputs: tensors of no elements. So is the backward of that, and so "
             "on. Another trace tells what each depends on, so that flags and hooks are eager's. It "
-            "raises where a derivative passes a result that has a hook.",
+            "raises where a derivative passes a result that has a hook or is asked for.",
             "compiled",
         ),
         Rule(
@@ -293,8 +302,7 @@ AHEAD: Table[Rule] = Table(
             "for one of these, it runs in stages: what comes to each of them, then what goes on "
             "from there. With create_graph the graph runs again under autograd, with the caller's "
             "tensors in the places of these from the last write to each on; where it reads one by "
-            "an older view behind that, it raises. So does a second derivative by one that its own "
-            "operation keeps.",
+            "an older view behind that, it raises.",
         ),
         Rule(
             "hook on an inner result",

@@ -9,8 +9,6 @@ autograd's own, and its derivatives lead past the caller's tensors and their hoo
 from __future__ import annotations
 
 import functools
-import sys
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,16 +16,11 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from refcompiler.aot import ports
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joined import Joined
-from refcompiler.aot.wanted import asked
+from refcompiler.aot.ports import RESULT, VIEW
 from refcompiler.reentrant import as_around
-
-ASKED = (
-    "a second derivative by a result of a compiled graph that its own operation keeps (exp, tanh) "
-    "is not whole: ask for it by the graph's inputs, or compute uncompiled "
-    "(torch.compiler.disable or backend='eager')"
-)
 
 
 class _Through(Runner):
@@ -137,8 +130,10 @@ class Between:
         joined: Joined,
     ):
         with torch.enable_grad():
-            # Views, whose hooks are not run on the way.
-            self.inputs = [t.view_as(t) if _tracked(t) else t for t in inputs]
+            # Hooks on what the caller has are not run on the way.
+            results = [(RESULT, n) for n in tangents]
+            self.led = joined.named([*results, *joined.views()], inputs)
+            self.inputs, self.port = ports.through(joined.node, inputs, self.led)
             self.named = {place: t.view_as(t) for place, t in named.items()}
         (output,) = again.graph.graph.find_nodes(op="output")
         flat = pytree.tree_leaves(output.args[0])
@@ -161,46 +156,25 @@ class Between:
         self.ends = dict(zip(tangents, ends, strict=True))
         self.joined = joined
         self.own = run.computed  # what the caller's tensors are in the place of
-        self.given = {place: weakref.ref(t) for place, t in named.items()}
-        self.back: list[Any] = []  # functions of gradients with a graph
         self.keys: dict[Any, int] = {}  # for whoever names the places otherwise
 
     def part(self, result: int, tangent: torch.Tensor) -> dict[int, torch.Tensor | None]:
         """What comes back from a result to those that are named, by their places."""
+        if not self.named:
+            return {}
         found = self._gradients({result: tangent}, [*self.named.values()])
-        self.back += [t.grad_fn for t in found if t is not None]
         return dict(zip(self.named, found, strict=True))
 
     def rest(self, given: Sequence[Any]) -> list[Any]:
         """The gradients of the inputs, where what is named has its own among ``given``."""
         there = {n: given[n] for n in self.ends if given[n] is not None}
         wanted = [t for t in self.inputs if _tracked(t)]
-        made = self._gradients(there, wanted)
-        found = iter(made)
-        self.joined.lead(self.ends)
-        self._refuse_parts(made)
+        found = iter(self._gradients(there, wanted))
+        own = {(RESULT, n): t for n, t in self.ends.items()}
+        own |= {(VIEW, place): t for place, t in self.own.items()}
+        ports.lead(self.port, {key: own.pop(key) for key in self.led})
+        self.joined.lead(own)
         return [next(found) if _tracked(t) else None for t in self.inputs]
-
-    def _refuse_parts(self, gradients: Sequence[Any]) -> None:
-        """Derivatives of these by a named result that its own operation keeps.
-
-        What comes to that goes on past the caller's tensor, to the inputs.
-        """
-        own = self.own.items()
-        keep = {(t.grad_fn, t.output_nr): place for place, t in own if t.requires_grad}
-        left = [*self.back, *[t.grad_fn for t in gradients if t is not None]]
-        seen = {node for node, _ in keep}
-        while left:
-            node = left.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            for edge in node.next_functions:
-                if edge in keep:
-                    place = keep[edge]
-                    check = functools.partial(_unasked, self.given[place])
-                    self.named[place].register_hook(check)
-                left.append(edge[0])
 
     def _gradients(self, given: Mapping[int, Any], wanted: Sequence[Any]) -> Sequence[Any]:
         with torch._C._DisableAutocast(), as_around():
@@ -211,22 +185,6 @@ class Between:
                 create_graph=True,
                 allow_unused=True,
             )
-
-
-def _unasked(reference: Any, _: Any) -> None:
-    """Called where a gradient comes to the caller's tensor, without the part that goes past it."""
-    t = reference()
-    if t is None:
-        return
-    for inputs in asked(sys._getframe().f_back):
-        if t.retains_grad or any(_is_edge_of(each, t) for each in inputs or ()):
-            raise RuntimeError(ASKED)
-
-
-def _is_edge_of(each: Any, t: torch.Tensor) -> bool:
-    if isinstance(each, torch.Tensor):
-        return each is t or (each.grad_fn is t.grad_fn and each.output_nr == t.output_nr)
-    return bool(each.node is t.grad_fn and each.output_nr == t.output_nr)
 
 
 class Written(Exception):

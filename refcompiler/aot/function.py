@@ -94,6 +94,7 @@ class Compiled(torch.autograd.Function):
         ctx.program = program
         if program.derivable is not None:
             ctx.noted = program.derivable.note(inputs, originals, known)
+        if program.derivable is not None or program.second_for is not None:
             ctx.returned = [*map(weakref.ref, outputs)]
         if program.symbolic:
             layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
@@ -112,6 +113,8 @@ class Compiled(torch.autograd.Function):
         program: Program = ctx.program
         if ctx.joined is not None:
             ctx.joined.begin(given)
+        if ctx.spared is not None and ctx.spared == _task() and all(g is None for g in given):
+            return (None,) * (program.inputs + program.repeated + 1)
         known_task = ctx.task
         if known_task is not None and known_task[1] and known_task[0] == _task():  # in stages
             assert program.gates is not None
@@ -189,9 +192,9 @@ class Compiled(torch.autograd.Function):
             if reached is None:
                 return (None, *once(gradients, read))
             missing, laid = program.plainly(ctx, tangents)
-            hooked = [n for n, at in enumerate(program.differentiable) if ctx.hooks.get(at)]
+            results = [(at, ctx.returned[at]) for at in program.differentiable]
             values = [t.detach() if isinstance(t, torch.Tensor) else t for t in (*taken, *laid)]
-            derived = Call(program, missing, values, reached, ctx.ends, hooked)
+            derived = Call(program, missing, values, reached, ctx.ends, results, weakref.ref(ctx))
             return (None, *second(derived, last, gradients))
         if casts:  # which are in the graph
             with torch._C._DisableAutocast():
@@ -215,6 +218,7 @@ def with_state(function: Any) -> None:
     node.task = None  # of gates: the backward under way, and whether it is in stages
     node.again = None  # of gates: the run of the graph that a backward with a graph goes through
     node.hooks = {}  # on results, by number
+    node.spared = None  # the backward to which a port leads that brings nothing
     node.joined = None  # with the runs of the graph that gradients with a graph are computed by
     node.returned = ()  # what refers to results, as far as they are the caller's
     node.of_result = None  # what gives autograd's function of a result, if it is not their node

@@ -22,12 +22,8 @@ from typing import Any
 import torch
 
 from refcompiler.aot.between import Between, Written
+from refcompiler.aot.ports import INPUT, RESULT, Key, call_of
 from refcompiler.aot.wanted import asks_within
-
-#: What is on the way: ``(RESULT, its number)`` of the compiled function, ``(VIEW, number)`` of an
-#: output of the graph, ``(INPUT, place)`` of one that is written to.
-Key = tuple[str, int]
-RESULT, VIEW, INPUT = "result", "view", "input"
 
 REFUSED = (
     "a hook or retain_grad is on a result of a compiled graph that other results of it are "
@@ -111,6 +107,8 @@ class Gates:
     def __init__(self, levels: Sequence[Level], trace: Callable[[], Stages] | None):
         self.levels, self.trace = levels, trace
         every = {key for level in levels for key in level.others}
+        #: In the order of what a call has watched.
+        self.keys = [*dict.fromkeys(key for level in levels for key in level.others)]
         self.inner = {n for kind, n in every if kind == RESULT}
 
     @functools.cached_property
@@ -183,8 +181,7 @@ class Gates:
         if inputs is None:
             raise RuntimeError(REFUSED.format(why=why))
         named = {}
-        keys = dict.fromkeys(key for level in self.levels for key in level.others)
-        for key, reference in zip(keys, node.watched[1], strict=True):
+        for key, reference in zip(self.keys, node.watched[1], strict=True):
             t, place = reference(), key[1]
             if key[0] == RESULT:
                 place = again.place_of(program.differentiable.index(place))
@@ -220,11 +217,6 @@ def _next_functions(node: Any) -> Any:
     return node.next_functions
 
 
-def call_of(node: Any) -> Any:
-    """The compiled function of a call whose results have ``node``, which may be another one."""
-    return getattr(node, "call", node)
-
-
 class Gate(torch.autograd.Function):
     """``apply((node, level), count, *results, *others)``: the ``count`` results, or the only one.
 
@@ -237,7 +229,12 @@ class Gate(torch.autograd.Function):
     def forward(ctx: Any, at: Any, count: int, *tensors: Any) -> Any:
         ctx.at = at
         ctx.materialize_grads = False  # as ``set_materialize_grads``, which is in Python
-        return tensors[0].detach() if count == 1 else tuple(map(_detach, tensors[:count]))
+        found = tuple(map(_detach, tensors[:count]))
+        node, level = at
+        if node.returned:
+            for n, t in zip(node.program.gates.levels[level].results, found, strict=True):
+                node.returned[n] = weakref.ref(t)
+        return found[0] if count == 1 else found
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

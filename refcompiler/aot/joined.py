@@ -12,11 +12,13 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from refcompiler.aot import ports
+from refcompiler.aot.ports import RESULT, VIEW, Key
 from refcompiler.aot.recomputed import Recomputed
 
 _task = torch._C._current_graph_task_id
@@ -52,10 +54,35 @@ class Joined:
             t._backward_hooks = OrderedDict({0: functools.partial(self.whole, place)})
             torch.autograd.function.BackwardCFunction._register_hook_dict(node, t)
 
-    def lead(self, results: Mapping[int, torch.Tensor]) -> None:
-        """Have what comes to the ``results`` of a run from now on go to the call's, by number."""
-        for place, t in results.items():
-            if t.grad_fn is not None:
+    def named(self, keys: Iterable[Key], inputs: Sequence[Any]) -> dict[Key, torch.Tensor]:
+        """What the caller has of these, as the call has made it: of results and views.
+
+        ``inputs``: the call's, of which it may be views.
+        """
+        call = self.node()
+        if call is None or not call.returned:
+            return {}
+        found, views = {}, self.views()
+        for key in keys:
+            t = views[key]() if key in views else call.returned[key[1]]()
+            if t is not None and t.requires_grad:
+                root = t._base if t._is_view() else t
+                if ports.call_of(root.grad_fn) is call or any(_has(root, each) for each in inputs):
+                    found[key] = t
+        return found
+
+    def views(self) -> dict[Key, Any]:
+        """References to those that other results are computed from."""
+        call = self.node()
+        if call is None or call.program.gates is None:
+            return {}
+        pairs = zip(call.program.gates.keys, call.watched[1], strict=True)
+        return {key: reference for key, reference in pairs if key[0] == VIEW}
+
+    def lead(self, results: Mapping[Key, torch.Tensor]) -> None:
+        """Have what comes to the ``results`` of a run from now on go to the call's."""
+        for (kind, place), t in results.items():
+            if kind == RESULT and t.grad_fn is not None:
                 t.grad_fn.register_prehook(self._leading(place, t.output_nr))
 
     def _leading(self, place: int, at: int) -> Any:
@@ -104,6 +131,11 @@ class Joined:
             hooks = None if call is None else call.hooks.get(place)
             given[place] = _sum(hooked(hooks or {}, gradient), given[place])
         self.came = -1, {}
+
+
+def _has(root: torch.Tensor, given: Any) -> bool:
+    """Whether views of ``root`` are views of ``given``."""
+    return isinstance(given, torch.Tensor) and (given is root or given._base is root)
 
 
 def hooked(own: Mapping[int, Any], gradient: Any) -> Any:

@@ -28,13 +28,13 @@ from refcompiler.aot.derived import derived
 from refcompiler.aot.draws import finish
 from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
-from refcompiler.aot.gates import INPUT, RESULT, VIEW, Key
 from refcompiler.aot.inputs import Runner, Unsupported, has_bits, resolved
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals, turns
+from refcompiler.aot.ports import INPUT, RESULT, VIEW, Key
 from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, saving
 from refcompiler.aot.recording import record
 from refcompiler.aot.regions.inner import DECOMPOSITIONS

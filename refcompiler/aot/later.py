@@ -19,9 +19,10 @@ from torch.fx.experimental.symbolic_shapes import (
 from refcompiler.aot.again import Then, backward_like, signatures
 from refcompiler.aot.casts import Casts
 from refcompiler.aot.depends import Chain, Depends
-from refcompiler.aot.gates import REFUSED, Key, Stages
+from refcompiler.aot.gates import REFUSED, Stages
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.joint import Joint
+from refcompiler.aot.ports import Key
 from refcompiler.aot.program import Program
 from refcompiler.aot.symbols import deciding, where
 from refcompiler.aot.twice import TWICE

@@ -7,14 +7,16 @@ tensors of no elements that lead to them (:class:`Ends`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refcompiler.aot.depends import Chain, Depends
-from refcompiler.aot.twice import once
+from refcompiler.aot.twice import TWICE
+from refcompiler.aot.wanted import is_asked
 
 _task = torch._C._current_graph_task_id
 
@@ -59,7 +61,7 @@ class Call:
 
     ``missing``: tangents that it is not given; ``values``: what its backward takes, tensors without
     a way on. ``leads``: tensors that lead to inputs, by number; ``ends``: as :func:`ends` says.
-    ``hooked``: the tangents of results that have hooks.
+    ``results``: references to those with a tangent; ``node``: to the call's function of autograd.
     """
 
     program: Any
@@ -67,7 +69,24 @@ class Call:
     values: list[Any]
     leads: Mapping[int, torch.Tensor]
     ends: Sequence[tuple[list[int], torch.Tensor]]
-    hooked: Collection[int]
+    results: Sequence[Any]
+    node: Any
+
+    def refuse(self, known: Depends | None, numbers: Sequence[int], frame: Any) -> None:
+        """What comes back from derivatives to a result that somebody is told of goes past it.
+
+        ``numbers``: the derivatives'. ``frame``: of what has begun the backward under way.
+        """
+        node = self.node()
+        for n, (place, reference) in enumerate(self.results):
+            if known is not None and not known.passes([n], numbers):
+                continue
+            t = reference()
+            hooks = (
+                t._backward_hooks if t is not None else node is not None and node.hooks.get(place)
+            )
+            if hooks or t is not None and (t.retains_grad or is_asked(t, frame)):
+                raise RuntimeError(TWICE)
 
 
 def reach(
@@ -92,17 +111,18 @@ def reach(
 
 
 class Derivative(torch.autograd.Function):
-    """``apply(call, chain, numbers, plan, count, *values)``: the last of these, derivatives.
+    """``apply(call, known, chain, numbers, plan, count, *values)``: the last of these, derivatives.
 
-    ``numbers``: theirs. ``values``: what the ``count`` gradients were, that derivatives before were
-    given, without a way on; then what leads on, of which ``plan`` says to what: to an input or to a
-    gradient, by number, or to several inputs, a list of these.
+    ``numbers``: theirs; ``known``: of what they are. ``values``: what the ``count`` gradients were
+    that derivatives before were given, without a way on; then what leads on, of which ``plan`` says
+    to what: to an input or to a gradient, by number, or to several inputs, a list of these.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         call: Call,
+        known: Depends | None,
         chain: Chain,
         numbers: Sequence[int],
         plan: Sequence[Any],
@@ -110,6 +130,7 @@ class Derivative(torch.autograd.Function):
         *values: Any,
     ) -> Any:
         ctx.call, ctx.chain, ctx.numbers, ctx.plan = call, chain, numbers, plan
+        ctx.known = known
         ctx.count, ctx.total = count, len(values)
         tensors = [t for t in (*call.values, *values[:count]) if isinstance(t, torch.Tensor)]
         ctx.save_for_backward(*tensors)
@@ -121,6 +142,7 @@ class Derivative(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         saved = iter(ctx.saved_tensors)
         call: Call = ctx.call
+        call.refuse(ctx.known, ctx.numbers, sys._getframe(1).f_back)
         values = [next(saved) if isinstance(t, torch.Tensor) else t for t in call.values]
         pairs = zip(ctx.numbers, gradients, strict=True)
         there = [(n, g) for n, g in pairs if g is not None]
@@ -135,8 +157,8 @@ class Derivative(torch.autograd.Function):
             count = len(call.program.differentiable) + sum(map(len, ctx.chain))
             before = [known.get(first + n) for n in range(count)]
             found = derive(call, chain, [*before, *[g for _, g in there]], laid, found)
-        result: list[Any] = [None] * (ctx.total + 5)
-        for at, (n, lead) in enumerate(zip(ctx.plan, ctx.leads, strict=True), 5 + ctx.count):
+        result: list[Any] = [None] * (ctx.total + 6)
+        for at, (n, lead) in enumerate(zip(ctx.plan, ctx.leads, strict=True), 6 + ctx.count):
             if type(n) is int:
                 result[at] = found[n]
             else:
@@ -173,17 +195,15 @@ def derive(
         depending = known.depending(call.program.inputs, cotangents)
         numbers = [n for n in numbers if depending >> n & 1]
     hooks = [*[t for t in cotangents if t is not None], *call.leads.values()]
-    apart = len(call.ends) > 1 or any(t._backward_hooks for t in hooks)
+    node = call.node()
+    apart = len(call.ends) > 1 or any(t._backward_hooks for t in hooks) or node and node.hooks
     result = [*found]
     # Each by itself, where a hook would be told of none by another's way.
-    for group in [[n] for n in numbers] if apart or call.hooked else [numbers] if numbers else []:
+    for group in [[n] for n in numbers] if apart else [numbers] if numbers else []:
         plan, leads = _leading(call, known, group, cotangents)
         values = [found[n] for n in group]
-        if call.hooked and (known is None or known.passes(call.hooked, group)):
-            made = once(values, leads)
-        else:
-            with torch.enable_grad():
-                made = _derivative(call, chain, group, plan, len(laid), *laid, *leads, *values)
+        with torch.enable_grad():
+            made = _derivative(call, known, chain, group, plan, len(laid), *laid, *leads, *values)
         for n, g in zip(group, made, strict=True):
             result[n] = g
     return result

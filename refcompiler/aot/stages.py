@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from refcompiler.aot.gates import Key
+from refcompiler.aot.ports import Key
 
 
 def staged(

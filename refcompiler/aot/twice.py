@@ -18,10 +18,12 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from refcompiler.aot import ports
 from refcompiler.aot.currents import restored
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joined import Joined
 from refcompiler.aot.joint import Joint
+from refcompiler.aot.ports import RESULT, Key
 from refcompiler.aot.recomputed import Recomputed
 from refcompiler.aot.regions.unrolled import unrolled
 from refcompiler.aot.statistics import TWINS
@@ -30,8 +32,8 @@ from refcompiler.reentrant import as_around
 TWICE = (
     "a graph compiled ahead of time has no second derivative here: it cannot run again (it draws "
     "random numbers that could not be drawn again, reads an input that it writes to, or an input "
-    "of the call is gone or was written to since), and a leaf or a result has a hook, or it is a "
-    "package. Compute it uncompiled (torch.compiler.disable or backend='eager')"
+    "of the call is gone or was written to since), and a leaf or a result has a hook, the gradient "
+    "of a result is asked for, or it is a package. Compute it uncompiled (torch.compiler.disable or backend='eager')"
 )
 
 
@@ -85,7 +87,10 @@ class Derivable:
         #: Whether calls keep inputs alive that have a way on, since there is no other way to a
         #: second derivative: the program has gates.
         self.holds = False
+        #: By which tangents there are none of: the results that gradients with a graph are of.
+        self.keeping: dict[tuple[bool, ...], set[Key]] = {}
         self.graph = unrolled(graph)
+        self.varies = self.graph is not graph  # what runs is for each call to say
         self.places, self.given, self.lifted = places, given, lifted
         self.outputs, self.repeated, self.then = outputs, repeated, then
         self.written = frozenset(n for n, place in enumerate(places) if place in written)
@@ -241,7 +246,35 @@ class Derivable:
 
         ``joined``: of the call, whose results with a tangent have the numbers ``places``.
         """
-        recomputed = None if joined is None else joined.recomputed
+        if joined is None:
+            return self._gradients(_ends(inputs), tangents, state, None)[2]
+        absent = tuple([g is None for g in tangents])
+        begin = [t.grad_fn for t in (*inputs, *tangents) if isinstance(t, torch.Tensor)]
+        while True:
+            keeping = self.keeping.get(absent, set())
+            named = joined.named(keeping, inputs)
+            given, port = _ends(inputs), None
+            if named:
+                given, port = ports.through(joined.node, inputs, named)
+            flat, results, found = self._gradients(given, tangents, state, joined.recomputed)
+            own = {(RESULT, n): t for n, t in zip(places, results, strict=True)}
+            own |= {key: flat[key[1]] for key in joined.views()}
+            if self.varies or absent not in self.keeping:
+                self.keeping[absent] = keeping.union(ports.kept(found, own, begin))
+                if len(self.keeping[absent]) > len(keeping):
+                    continue  # with a way to these, too
+            ports.lead(port, {key: own.pop(key) for key in named})
+            joined.lead(own)
+            return found
+
+    def _gradients(
+        self,
+        inputs: Sequence[Any],
+        tangents: Sequence[Any],
+        state: torch.Tensor | None,
+        recomputed: Recomputed | None,
+    ) -> tuple[list[Any], list[torch.Tensor], list[Any]]:
+        """What a run returns, its results with a tangent, and the gradients of the ``inputs``."""
         _, flat = self.run(inputs, state, recomputed=recomputed)
         results = [flat[place]._base if is_base else flat[place] for place, is_base in self.outputs]
         ends = [(t, g) for t, g in zip(results, tangents, strict=True) if g is not None]
@@ -255,10 +288,8 @@ class Derivable:
                 create_graph=True,
                 allow_unused=True,
             )
-        if joined is not None:
-            joined.lead(dict(zip(places, results, strict=True)))
         made = iter(found)
-        return [next(made) if _tracked(t) else None for t in inputs]
+        return flat, results, [next(made) if _tracked(t) else None for t in inputs]
 
 
 @contextlib.contextmanager
@@ -352,7 +383,7 @@ def derivable(
     (``silu``), and what comes back through them is added up at each leaf in eager's order.
     """
     with torch.enable_grad():
-        found = derivable.gradients(_ends(inputs), tangents, state, joined, places)
+        found = derivable.gradients(inputs, tangents, state, joined, places)
     return [*found, *[None] * len(derivable.repeated)]
 
 

@@ -49,6 +49,17 @@ def _nodes(inputs: Sequence[Any]) -> Iterator[Any]:
             yield node
 
 
+def is_asked(t: torch.Tensor, frame: FrameType | None) -> bool:
+    """Whether the gradient of ``t`` is asked for by name, as far as it can be told."""
+    return any(_is_edge_of(each, t) for inputs in asked(frame) for each in inputs or ())
+
+
+def _is_edge_of(each: Any, t: torch.Tensor) -> bool:
+    if isinstance(each, torch.Tensor):
+        return each is t or (each.grad_fn is t.grad_fn and each.output_nr == t.output_nr)
+    return bool(each.node is t.grad_fn and each.output_nr == t.output_nr)
+
+
 def asked(frame: FrameType | None) -> Iterator[Sequence[Any] | None]:
     """What a backward was asked for that may be the one that ``frame`` began; None: unknown."""
     if frame is not None:

@@ -183,6 +183,8 @@ def apart(program: Any, *inputs: Any) -> list[Any]:
         call.finals.append(weakref.ref(found[0].grad_fn))
         for n, t in zip(places, found, strict=True):
             results[n] = t
+            if call.returned:
+                call.returned[n] = weakref.ref(t)
     return results
 
 

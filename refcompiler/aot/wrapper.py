@@ -21,7 +21,7 @@ from refcompiler.aot import gates as gates_
 from refcompiler.aot.bases import DATA, Base
 from refcompiler.aot.chains import GIVEN, Over
 from refcompiler.aot.function import apply
-from refcompiler.aot.gates import RESULT, VIEW, Key, Level, call_of, gate, newest
+from refcompiler.aot.gates import Level, gate, newest
 from refcompiler.aot.inputs import resolved
 from refcompiler.aot.kept import set_versions
 from refcompiler.aot.layout import view_of_bits
@@ -37,6 +37,7 @@ from refcompiler.aot.observation import (
     ViewOf,
     Write,
 )
+from refcompiler.aot.ports import RESULT, VIEW, Key, call_of
 from refcompiler.aot.program import Program
 from refcompiler.aot.saved import How, keep
 from refcompiler.aot.through import Through, through

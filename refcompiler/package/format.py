@@ -22,7 +22,7 @@ from typing import Any
 from refcompiler.errors import PackageError
 
 NAME = b"refcompiler package "
-FORMAT = 1
+FORMAT = 2
 _DIGEST = hashlib.sha256().digest_size
 _WORD = 8
 _ALIGNMENT = 64

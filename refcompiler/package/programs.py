@@ -538,12 +538,13 @@ def _unpack_derivable(u: Unpacker, graph: Any, lifted: Any, state: Any, *known: 
     for name, value in zip(_DERIVABLE, known, strict=True):
         setattr(made, name, u.value(value))
     made.written = frozenset(made.written)
+    made.keeping = {}
     return made
 
 
 _DERIVABLE = (
     *("places", "given", "outputs", "repeated", "written", "asked", "replaced"),
-    *("kept", "draws", "holds", "live", "counted", "loose"),
+    *("kept", "draws", "holds", "live", "counted", "loose", "varies"),
 )
 
 

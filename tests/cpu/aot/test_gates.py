@@ -264,25 +264,6 @@ def test_a_graph_of_gradients_past_a_result_that_is_written_to() -> None:
     assert count >= 20
 
 
-def test_a_second_derivative_by_a_result_that_its_operation_keeps_is_refused() -> None:
-    """The part that comes to what the operation has kept would be missing: a wrong answer."""
-
-    def program(x: Any, w: Any) -> Any:
-        y = (x * w).tanh()
-        return y, (y * w).tanh()
-
-    call, _ = _compiled(program, "aot_eager")
-    leaves, (y, z, *_) = _call(call, 0, 4)
-    (first,) = torch.autograd.grad(_loss([z]), leaves[:1], create_graph=True, retain_graph=True)
-    (second,) = torch.autograd.grad(_loss([z]), [y], create_graph=True)
-    torch.autograd.grad(second.sum(), [y], allow_unused=True)  # by which nothing comes there
-    leaves, (y, z, *_) = _call(call, 0, 4)
-    first, _ = torch.autograd.grad(_loss([z]), [leaves[0], y], create_graph=True)
-    torch.autograd.grad(first.square().sum(), leaves, retain_graph=True)
-    with pytest.raises(RuntimeError, match="is not whole"):
-        torch.autograd.grad(first.square().sum(), [y])
-
-
 @pytest.mark.parametrize("program", [_chain, _draws, _several])
 def test_stages_are_compiled_by_every_backend(program: Any) -> None:
     for backend in ("fastpath", "aot_eager_decomp_partition"):

@@ -338,15 +338,24 @@ def test_derivatives_of_any_order_of_what_cannot_run_again(program: Any, backend
     assert refcompiler.counters()["uncompiled"] == 0
 
 
-def test_a_derivative_that_passes_a_result_with_a_hook_is_refused() -> None:
-    """Its hook is told of what comes back there, which no gradient of the call's does."""
+@pytest.mark.parametrize("way", ["hook", "hook later", "keeps", "asked"])
+def test_a_derivative_that_passes_a_result_that_tells_of_it_is_refused(way: str) -> None:
+    """Of what comes back there no gradient of the call's does."""
     call, _ = compiled(_of_result)
     x = torch.randn(4, requires_grad=True)
     result = call(x, torch.rand(4))
-    result.register_hook(lambda g: None)
+    if way == "hook":
+        result.register_hook(lambda g: None)
     (first,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+    if way != "hook":
+        torch.autograd.grad(first.sum() + result.sum(), x, retain_graph=True)
+    if way == "hook later":
+        result.register_hook(lambda g: None)
+    elif way == "keeps":
+        result.retain_grad()
+    asked = [result, x] if way == "asked" else [x]
     with pytest.raises(RuntimeError, match="no second derivative"):
-        first.sum().backward()
+        torch.autograd.grad(first.sum() + result.sum(), asked)
 
 
 def test_functional_second_derivatives_are_eagers() -> None:
