@@ -33,7 +33,8 @@ TWICE = (
     "a graph compiled ahead of time has no second derivative here: it cannot run again (it draws "
     "random numbers that could not be drawn again, reads an input that it writes to, or an input "
     "of the call is gone or was written to since), and a leaf or a result has a hook, the gradient "
-    "of a result is asked for, or it is a package. Compute it uncompiled (torch.compiler.disable or backend='eager')"
+    "of a result is asked for, or it is a package. Compute it uncompiled (torch.compiler.disable "
+    "or backend='eager')"
 )
 
 
