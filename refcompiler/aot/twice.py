@@ -250,7 +250,6 @@ class Derivable:
         if joined is None:
             return self._gradients(_ends(inputs), tangents, state, None)[2]
         absent = tuple([g is None for g in tangents])
-        begin = [t.grad_fn for t in (*inputs, *tangents) if isinstance(t, torch.Tensor)]
         while True:
             keeping = self.keeping.get(absent, set())
             named = joined.named(keeping, inputs)
@@ -261,6 +260,7 @@ class Derivable:
             own = {(RESULT, n): t for n, t in zip(places, results, strict=True)}
             own |= {key: flat[key[1]] for key in joined.views()}
             if self.varies or absent not in self.keeping:
+                begin = [t.grad_fn for t in (*inputs, *tangents) if isinstance(t, torch.Tensor)]
                 self.keeping[absent] = keeping.union(ports.kept(found, own, begin))
                 if len(self.keeping[absent]) > len(keeping):
                     continue  # with a way to these, too
