@@ -396,7 +396,7 @@ def _compile(
             run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes, inference)
             later = Later(joint, run, then, traced, env)
             if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
-                run.uneven = joint.uneven
+                run.uneven, run.asking = joint.uneven, joint.asking
                 run.traced_for = later.traced_for
             run.cast_for, run.second_for = later.cast_for, later.second_for
             run.depends_for = later.depends_for
@@ -419,9 +419,9 @@ def _compile(
             run.partly = joint.ways()
             if joint.inner:
                 run.gates = Gates(levels(joint.inner, joint.tangents, run.partly), later.stages)
-                if run.derivable is not None:
-                    run.derivable.holds = True
-                    run.releases = run.saves
+            if (joint.inner or run.asking) and run.derivable is not None:
+                run.derivable.holds = True
+                run.releases = run.saves
             if source is not None:
                 run.origin = source.relying_on(known_sizes)
         else:

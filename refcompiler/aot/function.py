@@ -21,7 +21,7 @@ from refcompiler.aot.observation import Layout
 from refcompiler.aot.program import Program
 from refcompiler.aot.remaining import Remaining
 from refcompiler.aot.second import Call, ends, reach, second
-from refcompiler.aot.twice import derivable, once
+from refcompiler.aot.twice import ASKS, derivable, once
 
 _VERSION = operator.attrgetter("_version")
 _is_view = torch.Tensor._is_view
@@ -148,14 +148,16 @@ class Compiled(torch.autograd.Function):
                 raise RuntimeError(_ONCE)
             ctx.asked = asked | before
         grows = torch.is_grad_enabled()  # create_graph
-        if grows:
+        again = originals = None
+        if grows or program.asking:
             edges = (ctx.edges or _edges)(ctx)
-            read = [*filter(_tracked, (*arguments, *given)), *_leaves(edges)]
             last = [given[at] for at in program.differentiable]
-            again, originals = program.derivable, None
+            again = program.derivable
             if again is not None:
                 originals = again.inputs(edges, ctx.noted, program.inputs, arguments)
             taken = [*arguments]
+        if grows:
+            read = [*filter(_tracked, (*arguments, *given)), *_leaves(edges)]
         if frees:
             ctx.kept = None
             if ctx.hooked_tensors:
@@ -179,6 +181,11 @@ class Compiled(torch.autograd.Function):
             joined = program.joined(ctx, taken)
             own = joined, program.differentiable
             return (None, *derivable(again, originals, last, ctx.state, *own))
+        if missing and program.asking and program.runs_again(missing):
+            if grows or again is None or originals is None:
+                raise RuntimeError(ASKS)
+            found = derivable(again, originals, last, ctx.state)
+            return (None, *[g if g is None else g.detach() for g in found])
         if program.rewrites and ctx.joined is not None and ctx.joined.recomputed is not None:
             for n, value in ctx.joined.recomputed.before().items():
                 arguments[program.numbers + program.currents[n]] = value.clone()

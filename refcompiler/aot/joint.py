@@ -30,7 +30,7 @@ from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported, has_bits, resolved
 from refcompiler.aot.layout import Layout
-from refcompiler.aot.missing import partly, reached, readers, uneven
+from refcompiler.aot.missing import asking, partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals, turns
@@ -72,6 +72,7 @@ class Joint:
     tangents: list[int] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     uneven: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`uneven`
+    asking: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`asking`
     reads: list[int] = field(default_factory=list)
     inner: dict[Key, int] = field(default_factory=dict)  # see :func:`readers`
     partly: dict[int, int] = field(default_factory=dict)  # of places of inputs, see :func:`partly`
@@ -277,6 +278,7 @@ def trace(
         tracer.tangents,
         tracer.written,
         tracer.uneven,
+        tracer.asking,
         tracer.several,
         tracer.inner,
         tracer.partly,
@@ -331,6 +333,7 @@ class _Tracer:
         self.flagged: set[int] = set()  # inputs that require gradients
         self.missing: Collection[int] = ()  # tangents that autograd is not given
         self.uneven: set[tuple[int, ...]] = set()
+        self.asking: set[tuple[int, ...]] = set()
         self.inner: dict[Key, int] = {}
         self.partly: dict[int, int] = {}
         self.staged = False
@@ -525,7 +528,8 @@ class _Tracer:
             self.links = links(outputs, self.inputs, self.flat, [*known], more)
         between = self._between(found)
         ways = reached(outputs) if len(between) > 1 else {}
-        self.uneven, self.saving = uneven(ways), saving(outputs, ways)
+        self.uneven, self.asking = uneven(ways), asking(ways)
+        self.saving = saving(outputs, ways)
         self.passed = self.first.passed(outputs, ways)
         self.inner = readers(ways, outputs, between)
         by_place = {self.primals[n]: primals[n] for n in wanted}

@@ -163,6 +163,7 @@ class Later:
             compile_backward=lambda g: for_sizes(compile_backward, g, decided, other_sizes),
             compiled={},
             uneven=(),
+            asking=(),
             traced_for=lambda missing, otherwise: None,
             gates=None,
             laid_for=None,

@@ -40,6 +40,12 @@ def uneven(reached: Reached) -> set[tuple[int, ...]]:
     return {kind for kind in kinds if len(kind) > 1}
 
 
+def asking(reached: Reached) -> set[tuple[int, ...]]:
+    """Those of :func:`uneven` of which the derivative is a program, which may ask what is there."""
+    function = torch.autograd.function.BackwardCFunction
+    return uneven({node: ways for node, ways in reached.items() if isinstance(node, function)})
+
+
 def partly(reached: Reached, tensors: Mapping[int, torch.Tensor], count: int) -> dict[int, int]:
     """By number, which of ``count`` outputs lead to one of ``tensors``: a number whose bits say.
 

@@ -46,6 +46,7 @@ class Program:
     Behind a backward of some outputs, what the others still need is ``left``.
     ``uneven``: what autograd's functions of several results are reached by; where some of them are
     without a gradient, ``traced_for`` gives the backward for such a set instead, if it can.
+    ``asking``: those whose derivative is a program, without which nothing else gives it.
     ``repeated``: so many of the inputs, the last, are there a second time for autograd alone, which
     adds up their gradients. ``gates``: of results that are computed from others.
     ``derivable``: what second derivatives are computed by, if they can be. ``versions``: of the
@@ -65,6 +66,7 @@ class Program:
     compile_backward: Callable[[GraphModule], Callable[[list[Any]], Any]]
     counted: int = 0  # numbers among the results, the last of them
     uneven: Collection[tuple[int, ...]] = ()
+    asking: Collection[tuple[int, ...]] = ()
     traced_for: Callable[..., Any] = lambda missing, otherwise: None
     repeated: int = 0
     gates: Gates | None = None
@@ -119,6 +121,7 @@ class Program:
         self.every = (1 << len(self.differentiable)) - 1  # tangents, as bits
         self.symbolic = None in self.layouts
         self.ways: dict[Any, Any] = {}  # of calls with functions of autograd for each way
+        self.natively: set[tuple[int, ...]] = set()  # missing tangents: see :meth:`runs_again`
         self.draws = False  # whether a second derivative would draw once more
         self.releases = False  # whether the last backward is to let go of inputs
         self.spent: dict[tuple[int, ...], int] = {}  # by missing tangents, those that are there
@@ -308,6 +311,16 @@ class Program:
             self.known_depends[key] = None if asked is None else asked(missing, chain)
         return self.known_depends[key]
 
+    def runs_again(self, missing: tuple[int, ...]) -> bool:
+        """Whether the backward without these tangents is that of the graph, which runs once more.
+
+        A program's derivative reads then what the forward has not saved.
+        """
+        if is_even(self.asking, missing):
+            return False
+        self.backward_for(missing)
+        return missing in self.natively
+
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
         if found is None:
@@ -318,6 +331,8 @@ class Program:
                 graph, simply = without(graph, {str(tangents[n]) for n in missing})
                 if self.rewrites or not simply or not is_even(self.uneven, missing):
                     found = self.traced_for(missing, graph)
+                    if found is None and not is_even(self.asking, missing):
+                        self.natively.add(missing)
                 if self.rewrites and found is None:  # of which nobody knows what is written
                     raise RuntimeError(UNKNOWN)
             found = self.compiled[missing] = found or self.compile_backward(graph)

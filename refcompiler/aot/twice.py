@@ -38,6 +38,12 @@ TWICE = (
 )
 
 
+ASKS = (
+    "a custom torch.autograd.Function has gradients of some of its results alone, for which its "
+    "backward reads what the compiled graph has not saved, and the graph cannot run again (see "
+    "above all whether an input of the call was written to, or is gone). Compute it uncompiled "
+    "(torch.compiler.disable or backend='eager')"
+)
 _VERSION = operator.attrgetter("_version")
 #: What a call has noted of its inputs: see :meth:`Derivable.note`.
 Notes = tuple[list[int], list[Any], Sequence[int]]

@@ -76,3 +76,78 @@ def test_ways_to_lie_are_bounded() -> None:
                 wanted, x.grad = x.grad, None
         torch.testing.assert_close(x.grad, wanted)
     assert len(known.backward) == 17  # and one for what is laid out
+
+
+class _Choosing(torch.autograd.Function):
+    """Its backward reads what it saved where one of its results has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, n: float) -> Any:
+        ctx.save_for_backward(x)
+        ctx.n = n
+        ctx.set_materialize_grads(False)
+        return x * n, x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, a: Any, b: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        if a is not None and b is not None:
+            return a - b, None
+        return a * ctx.n + x if b is None else b * x.exp(), None
+
+
+class _Materialised(torch.autograd.Function):
+    """Of zeros its backward does not make zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, n: float) -> Any:
+        ctx.save_for_backward(x)
+        return x * 2, x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, a: Any, b: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return a + b.exp() * x, None
+
+
+@pytest.mark.parametrize("function", [_Choosing, _Materialised])
+@pytest.mark.parametrize("inner", [False, True])
+def test_custom_functions_ask_which_gradients_there_are(function: Any, inner: bool) -> None:
+    """It is a program, of which another trace reads what the forward has not saved."""
+
+    def program(x: Any, w: Any) -> Any:
+        return function.apply(F.dropout(x * w, 0.3), 2.0)
+
+    known = Compiler()
+    call = refcompiler.compile(program, backend=known, fullgraph=True)
+    compared = 0
+    for seed, (some, graph) in enumerate([([0], 0), ([1], 0), ([0, 1], 0), ([0], 1), ([1], 1)]):
+        sides = []
+        for each in (call, program):
+            torch.manual_seed(seed)
+            x, w = [torch.randn(4, requires_grad=True) for _ in range(2)]
+            results = each(x * 2 if inner else x, w)
+            loss = sum(results[n].square().sum() for n in some)
+            found = torch.autograd.grad(loss, (x, w), create_graph=bool(graph))
+            if graph:
+                total = sum(g.square().sum() for g in found)
+                found = [*found, *torch.autograd.grad(total, (x, w))]
+            sides.append([*[t.detach() for t in found], torch.get_rng_state()])
+        for got, expected in zip(*sides, strict=True):
+            torch.testing.assert_close(got, expected)
+            assert graph or torch.equal(got, expected), some
+            compared += 1
+    assert compared == 19 and known.reasons == [None]
+
+
+def test_a_custom_function_whose_backward_cannot_run_so_again_says_it() -> None:
+    def program(x: Any) -> Any:
+        return _Choosing.apply(x, 2.0)
+
+    call = refcompiler.compile(program, backend=Compiler(), fullgraph=True)
+    x = torch.randn(4, requires_grad=True)
+    first, _ = call(x)
+    with torch.no_grad():
+        x.add_(1)
+    with pytest.raises(RuntimeError, match=r"gradients of some of its results alone"):
+        first.sum().backward()
