@@ -22,6 +22,7 @@ from tests.cpu.aot import (
     test_loops,
     test_memory,
     test_reads,
+    test_refusals,
     test_repeats,
     test_symbols,
     test_view_chains,
@@ -406,6 +407,6 @@ def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_every_rule_has_a_test() -> None:
     elsewhere = test_higher_order.KEPT.keys() | test_memory.KEPT | test_symbols.KEPT.keys()
     elsewhere |= test_reads.KEPT | test_writes.KEPT | test_loops.KEPT.keys()
-    elsewhere |= test_view_chains.KEPT | test_alone.KEPT
+    elsewhere |= test_view_chains.KEPT | test_alone.KEPT | test_refusals.KEPT
     elsewhere |= test_repeats.KEPT.keys()
     assert CASES.keys() | CHECKS.keys() | elsewhere == set(AHEAD.names())
