@@ -66,7 +66,9 @@ class Refusals:
         """To be called behind each node of the graph, which gave ``found``."""
         if self.watches and len(self.ends) not in self.known:
             first = self.ends[-1] if self.ends else 0
-            for node in _made(found, first) - self.made:
+            for node in _made(found, first):
+                if node in self.made:
+                    continue
                 self.made.add(node)
                 self._note(len(self.ends), _raised(node))
         self.ends.append(_newest())
@@ -108,7 +110,7 @@ class Refusals:
         owners = {id(t): key for key, t in without.items()}
         written = [key for key, t in without.items() if t._version != versions[key]]
         given = [owners[id(t)] for t in pytree.tree_leaves(results) if id(t) in owners]
-        if {*written} != {*given}:
+        if not {*written} <= {*given}:
             raise Unsupported(str(error))
         refusing = [*tracked]
         if not written and len(tracked) > 1:
@@ -117,7 +119,9 @@ class Refusals:
             results = found({key: without[key] for key in refusing})
         ends = [tracked[key] for key in refusing]
         leaves, shape = pytree.tree_flatten(results)
-        places = [n for n, t in enumerate(leaves) if _has_gradients(t)]
+        own = {key for key in owners.values() if key not in written}
+        leaves = [tracked[owners[id(t)]] if owners.get(id(t)) in own else t for t in leaves]
+        places = [n for n, t in enumerate(leaves) if _has_gradients(t) and id(t) not in tracked]
         made = _refused(error, len(places), *[leaves[n] for n in places], *ends)
         for n, t in zip(places, made if isinstance(made, tuple) else (made,), strict=True):
             key = owners.get(id(leaves[n]))
@@ -241,18 +245,18 @@ def _edges(inputs: Mapping[int, torch.Tensor]) -> dict[int, GradientEdge]:
     return {n: get_gradient_edge(t) for n, t in inputs.items()}
 
 
-def _made(found: Any, first: int) -> set[Node]:
+def _made(found: Any, first: int) -> dict[Node, None]:
     """What autograd has made without a formula for ``found``, since its function ``first``."""
     left = [t.grad_fn for t in pytree.tree_leaves(found) if _is_tracked(t) and not is_outdated(t)]
     seen: set[Any] = {None}
-    made = set()
+    made: dict[Node, None] = {}
     while left:
-        node = left.pop()
+        node = left.pop(0)
         if node in seen:
             continue
         seen.add(node)
         if type(node).__name__ in _NONE:
-            made.add(node)
+            made[node] = None
         elif node._sequence_nr() >= first:
             left += [following for following, _ in node.next_functions]
     return made
