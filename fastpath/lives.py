@@ -49,6 +49,7 @@ class Lives:
         cls, count: int, births: Steps, deaths: Steps, given: Iterable[Node], stays: Iterable[Node]
     ) -> Lives:
         """``given`` are there from the start; ``stays`` once the program has returned."""
+        count = max(count, 1)  # one without steps takes and gives something too
         last = {node: place for place, nodes in deaths.items() for node in nodes}
         first = dict.fromkeys(given, 0)
         first |= {node: place for place, nodes in births.items() for node in nodes}

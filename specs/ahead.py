@@ -158,6 +158,13 @@ AHEAD: Table[Rule] = Table(
             "uncompiled",
         ),
         Rule(
+            "no derivative",
+            "A backward raises where it comes to an operator without a derivative (x // 2), if "
+            "that is on the way to what is asked for.",
+            "Nothing comes back through it in the trace. A call's backward asks autograd where it "
+            "goes, and raises eager's error, before any gradient is there.",
+        ),
+        Rule(
             "derivative that asks",
             "The derivative of prod divides by each factor, unless one is zero.",
             "On the CPU the backward has an operator that asks. Elsewhere it has the formula that "

@@ -151,6 +151,10 @@ CONTIGUOUS = frozenset(
 #: Those that eager makes contiguous if they are of complex numbers.
 CONTIGUOUS_OF_COMPLEX = frozenset({"aten.angle.default"})
 BY_OPERANDS = {
+    "aten.addcdiv.default": ("self", "tensor1", "tensor2"),
+    "aten.addcmul.default": ("self", "tensor1", "tensor2"),
+    "aten.complex.default": ("real", "imag"),
+    "aten.polar.default": ("abs", "angle"),
     "aten.elu_backward.default": ("grad_output", "self_or_result"),
     "aten.hardsigmoid_backward.default": ("grad_output", "self"),
     "aten.hardswish_backward.default": ("grad_output", "self"),
@@ -178,14 +182,18 @@ LIKE_IMAGES = {
     for way in ("2d_backward", "3d_backward", "3d")
 }
 LIKE_IMAGES["aten.max_unpool2d.default"] = "self"
-# Losses of each element, for which eager makes an empty tensor like the named operand.
-LOSS_LIKE = {"aten.huber_loss.default": "self"}
+# Losses of each element, and moves of them, for which eager makes a tensor like the named operand.
+ONE_LIKE = {
+    "aten.huber_loss.default": "self",
+    "aten.flip.default": "self",
+    "aten.index_put.default": "self",
+}
 # Reductions that may be asked to reduce nothing, which then is a copy.
 OF_NO_DIMENSION = frozenset({"aten.all.dims", "aten.any.dims"})
 
 
 # Those that :func:`of_result` knows.
-OF_THE_CPU = CONTIGUOUS | BY_OPERANDS.keys() | LOSS_LIKE.keys() | OF_NO_DIMENSION
+OF_THE_CPU = CONTIGUOUS | BY_OPERANDS.keys() | ONE_LIKE.keys() | OF_NO_DIMENSION
 OF_THE_CPU |= LIKE_IMAGES.keys() | {"aten.roll.default"}
 
 
@@ -204,8 +212,8 @@ def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | Non
         if 0 in shape or not all(type(n) is int for n in args["shifts"]):
             return None
         return rolled(shape, args["self"].stride(), args["shifts"], args.get("dims", ()))
-    if name in LOSS_LIKE:
-        model = args[LOSS_LIKE[name]]
+    if name in ONE_LIKE:
+        model = args[ONE_LIKE[name]]
         return like(shape, model.stride()) if tuple(model.shape) == tuple(shape) else None
     if name in BY_OPERANDS:
         return elementwise(shape, [(args[a].shape, args[a].stride()) for a in BY_OPERANDS[name]])

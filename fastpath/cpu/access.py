@@ -61,14 +61,22 @@ def declare_scope(module: ir.Module, instruction: Any, scope: int, mark: str = "
     A ``mark``, for the code generator, is a scope in a domain of its own, which says nothing about
     aliases and is among the little that survives the vectoriser.
     """
+    known = vars(module).setdefault("fastpath_scopes", {})
+    if (scope, mark) not in known:
+        known[scope, mark] = _scopes(module, scope, mark)
+    own, others = known[scope, mark]
+    instruction.set_metadata("alias.scope", own)
+    instruction.set_metadata("noalias", others)
+
+
+def _scopes(module: ir.Module, scope: int, mark: str) -> tuple[Any, Any]:
     domain = module.add_metadata(["fastpath buffers"])
     scopes = [module.add_metadata([f"buffer {n}", domain]) for n in range(MOST_SCOPES)]
     own = [scopes[scope]]
     if mark:
         own.append(module.add_metadata([mark, module.add_metadata(["fastpath marks"])]))
-    instruction.set_metadata("alias.scope", module.add_metadata(own))
     others = [s for n, s in enumerate(scopes) if n != scope]
-    instruction.set_metadata("noalias", module.add_metadata(others))
+    return module.add_metadata(own), module.add_metadata(others)
 
 
 def _address(builder: Any, base: Any, index: Any, memory: ir.Type) -> Any:

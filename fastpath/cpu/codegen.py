@@ -17,7 +17,9 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba.core import codegen, registry
 from numba.core.ccallback import CFunc
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
 
 from fastpath.cpu.access import ASKED, STREAMED
 
@@ -176,6 +178,40 @@ def ready() -> None:
     target.target_context.refresh()
 
 
+#: Passes of numba's for what no kernel has: closures, raises, ``with``, overloads, lists, branches
+#: that constants decide, and arrays. Each goes through all of a kernel, most several times.
+_NEEDLESS = frozenset(
+    {
+        "WithLifting",
+        "InlineClosureLikes",
+        "RewriteSemanticConstants",
+        "DeadBranchPrune",
+        "RewriteDynamicRaises",
+        "MakeFunctionToJitFunction",
+        "InlineInlinables",
+        "FindLiterallyCalls",
+        "LiteralUnroll",
+        "LiteralPropagationSubPipelinePass",
+        "InlineOverloads",
+        "NopythonRewrites",
+        "DumpParforDiagnostics",
+    }
+)
+
+
+class KernelCompiler(CompilerBase):
+    """numba's pipeline without those."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        every = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        kept = PassManager("kernel")
+        for one, text in every.passes:
+            if one.__name__ not in _NEEDLESS:
+                kept.add_pass(one, text)
+        kept.finalize()
+        return [kept]
+
+
 class KernelCallback(CFunc):
     """A C callback that is compiled, and not loaded."""
 
@@ -200,4 +236,6 @@ def compile_callback(function: Callable[..., Any], signature: Any, symbol: str) 
     and no rounding is relaxed: only sums may be reordered, as their intrinsic says.
     """
     arguments = (signature.args, signature.return_type)
-    return KernelCallback(function, arguments, {}, {"error_model": "numpy"}).object_file(symbol)
+    return KernelCallback(
+        function, arguments, {}, {"error_model": "numpy"}, KernelCompiler
+    ).object_file(symbol)

@@ -20,7 +20,7 @@ from fastpath.ir import split, views
 from fastpath.ir.described import Described, Sizes, described
 from fastpath.ir.elementwise import NotLowered, elementwise
 from fastpath.ir.expr import Expr
-from fastpath.ir.index import Number, contiguous_strides
+from fastpath.ir.index import Axis, Number, contiguous_strides
 from fastpath.ir.products import product
 from fastpath.ir.program import (
     Call,
@@ -43,11 +43,12 @@ from fastpath.ir.program import (
 from fastpath.ir.rules import RULES, dims_of
 from fastpath.ir.size import Size, Undecided, known
 from fastpath.ir.types import castable, computable, name_of
+from fastpath.ir.unread import unread
 from fastpath.ir.writes import Patch, without_copies
 from fastpath.options import DEFAULT, Options
 from fastpath.target import CPU, Target
 from refcompiler.aot.draws import draw_again, draws
-from refcompiler.aot.effects import checks
+from refcompiler.aot.effects import checks, looks_up
 from refcompiler.aot.inputs import Unsupported, has_bits
 from refcompiler.aot.joint import NEW_VALUES
 from specs.dtypes import PART_OF, is_complex
@@ -86,6 +87,7 @@ class Lowering:
         self.patches: dict[Node, Patch] = {}  # what is another tensor but for some elements
         self.constants: list[torch.Tensor] = []
         self.steps: list[Computed | Call] = []
+        self.looking: dict[Computed, torch.fx.Node] = {}  # steps that raise for what is not there
         self._names = 0
         self.moments: dict[
             tuple[int, tuple[int, ...], str, float], tuple[Tensor, Tensor, Number]
@@ -115,11 +117,22 @@ class Lowering:
             else:
                 self.values[node] = self._call(node)
         without_copies(self.steps, outputs)
+        kept = {self._looked_at(*each) for each in unread(self.steps, outputs, self.looking)}
         program = Program(self.inputs, self.steps, outputs, self.parameters, self.sizes)
+        program.kept = kept
         given = [self.values[n] for n in self.graph.graph.find_nodes(op="placeholder")]
         for place, number in self.graph.meta.get(NEW_VALUES, {}).items():
             program.written[place] = given[number].node.place
         return program
+
+    def _looked_at(self, axes: Sequence[Axis], value: Expr) -> Node:
+        """What is computed of the bounded ``value`` for its own sake."""
+        space = [a.extent for a in axes]
+
+        def body(index: Position) -> Expr:
+            return value.substitute(dict(zip(axes, index, strict=True)))
+
+        return self.reduce("sum", space, range(len(space)), "int64", body).node
 
     def _given(self, node: torch.fx.Node) -> Any:
         val = node.meta["val"]
@@ -266,6 +279,8 @@ class Lowering:
                 if isinstance(step, Computed):
                     _ = step.value  # whether sizes leave nothing open shows in what a point is
                     self.origin[step] = node
+                    if self.target is CPU and looks_up(node):
+                        self.looking[step] = node
             return found
         except (NotLowered, Undecided) as error:
             del self.steps[before:]
@@ -436,7 +451,8 @@ class Lowering:
     def _aten(
         self, node: torch.fx.Node, target: Any, arguments: Any, keywords: Any, reason: str
     ) -> Any:
-        call = Call(target, arguments, dict(keywords), reason, impure=_impure(target))
+        stays = _impure(target) or looks_up(node) and not node.users
+        call = Call(target, arguments, dict(keywords), reason, impure=stays)
         self.steps.append(call)
         val = node.meta.get("val")
         call.single = not isinstance(val, (tuple, list))

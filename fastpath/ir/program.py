@@ -408,6 +408,7 @@ class Program:
     reduction's results may be so in the reduction's kernel. ``products``: whether a kernel may
     answer a call that is a matrix product, whose terms it adds up in another order. ``written``:
     outputs that are new values of inputs, by number, which kernels may write there instead.
+    ``kept``: what is computed though nobody reads it.
     """
 
     inputs: list[Input]
@@ -418,3 +419,4 @@ class Program:
     epilogues: bool = True
     products: bool = False
     written: dict[int, int] = field(default_factory=dict)
+    kept: set[Node] = field(default_factory=set)

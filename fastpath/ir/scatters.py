@@ -227,10 +227,16 @@ def _scaled_sum(alpha: bool | int | float, dtype: str, alone: bool) -> Adding:
     return added
 
 
+def _long(places: Tensor) -> None:
+    if places.dtype != "int64":
+        raise NotLowered(f"positions of {places.dtype}, which eager refuses")
+
+
 def _index_copy(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     under, source = bound["self"], bound["source"]
     if not under.shape or len(source.shape) != len(under.shape):
         raise NotLowered("a copy into a single number")
+    _long(bound["index"])
     dim = bound["dim"] % len(under.shape)
     error, message = out_of_bounds("IndexError", dim)
     bounds = Bounds(under.shape[dim], False, error, f"index_copy_(): {message}")
@@ -242,6 +248,7 @@ def _index_fill(lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     under, number, dtype = bound["self"], bound["value"], name_of(val.dtype)
     if not under.shape:
         raise NotLowered("a single number")
+    _long(bound["index"])
     dim = bound["dim"] % len(under.shape)
     bounds = Bounds(under.shape[dim], True, *out_of_bounds("IndexError", dim))
     if not isinstance(number, Tensor):

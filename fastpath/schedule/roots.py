@@ -122,6 +122,7 @@ class Roots:
         return sum(itemsize(n.dtype) for n in large) > 2 * itemsize(node.dtype)
 
     def _liveness(self, program: Program) -> set[object]:
+        self.stored |= program.kept
         for t in tensors_in(program.outputs):
             self.stored.add(t.node)
         live: set[object] = set()

@@ -46,6 +46,7 @@ from refcompiler.aot.partition import default_partition
 from refcompiler.aot.partition.packing import is_packed
 from refcompiler.aot.private import memory, private_count
 from refcompiler.aot.program import Program
+from refcompiler.aot.refusing import Learnt, Refusals
 from refcompiler.aot.saved import AS_IT_IS
 from refcompiler.aot.sizes import Sized, compile_for_sizes, number_inputs
 from refcompiler.aot.symbols import (
@@ -364,12 +365,17 @@ def _compile(
                 if second is not None:
                     second = tuple([(*map(renumbered, level),) for level in second])
                 how: Any = missing, reads, staged, strides, casts, second, asks
-                how += compilers.keeps_gaps, known_currents
-                with eager_composites(env is not None), repeating(env, found):
-                    made = trace(switched, mode, fakes, *known, *how)
-                return made.taking(numbers) if numbers else made
+                how += compilers.keeps_gaps, known_currents, refusals
+                while True:
+                    try:
+                        with eager_composites(env is not None), repeating(env, found):
+                            made = trace(switched, mode, fakes, *known, *how)
+                        return made.taking(numbers) if numbers else made
+                    except Learnt:
+                        continue
 
             numbers: list[int] = []
+            refusals = Refusals()
             known_currents: Sequence[int] | None = None
 
             def renumbered(n: int) -> int:
@@ -576,6 +582,7 @@ def _training(
         currents=currents_of(forward, backward, saved),
         aliases=[*read],
         rewrites=joint.rewrites,
+        refused=joint.refused,
     )
 
 

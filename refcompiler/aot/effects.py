@@ -44,16 +44,39 @@ _AT_POSITIONS = frozenset(
         *(_aten.index, _aten.index_select, _aten.gather, _aten.take),
         *(_aten.embedding, _aten.nll_loss_forward, _aten.nll_loss2d_forward, _aten.scatter),
         *(_aten.scatter_add, _aten.scatter_reduce, _aten.index_add, _aten.index_copy),
-        *(_aten.index_fill, _aten.index_put),
+        *(_aten.index_fill, _aten.index_put, _aten.max_unpool2d, _aten.max_unpool3d),
+        *(_aten._embedding_bag, _aten._embedding_bag_forward_only, _aten.histc),
     )
     for overload in [getattr(packet, name) for name in packet.overloads()]
     if "out" not in overload._overloadname
 )
+#: What raises for an integer divisor of zero, and for integers to negative powers.
+_OF_INTEGERS = frozenset(
+    {
+        *(_aten.div.Tensor_mode, _aten.div.Scalar_mode, _aten.pow.Tensor_Scalar),
+        *(_aten.floor_divide.default, _aten.floor_divide.Scalar),
+        *(_aten.remainder.Tensor, _aten.remainder.Scalar, _aten.remainder.Scalar_Tensor),
+        *(_aten.fmod.Tensor, _aten.fmod.Scalar),
+    }
+)
 
 
 def looks_up(node: torch.fx.Node) -> bool:
-    """Whether a node has positions that its operands tell, which may not be there."""
-    return node.op == "call_function" and node.target in _AT_POSITIONS
+    """Whether a node raises for some values of its operands: positions that are not there, integer
+    divisors that are zero."""
+    if node.op != "call_function":
+        return False
+    return node.target in _AT_POSITIONS or node.target in _OF_INTEGERS and _may_raise(node)
+
+
+def _may_raise(node: torch.fx.Node) -> bool:
+    """Whether an operation on integers may be one that there is not."""
+    value, second = node.meta.get("val"), node.args[1]
+    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+        return False
+    if node.target is _aten.pow.Tensor_Scalar:
+        return isinstance(second, int) and second < 0
+    return isinstance(second, torch.fx.Node) or second == 0
 
 
 def stays(node: torch.fx.Node) -> bool:

@@ -19,6 +19,7 @@ from refcompiler.aot.kept import (
 )
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.program import Program
+from refcompiler.aot.refusing import check
 from refcompiler.aot.remaining import Remaining
 from refcompiler.aot.second import Call, ends, reach, second
 from refcompiler.aot.twice import ASKS, derivable, once
@@ -111,6 +112,8 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if BOXED else list(gradients)
         program: Program = ctx.program
+        if program.refused:
+            check(program.refused, program.asked(given), (ctx.edges or _edges)(ctx), program.places)
         if ctx.joined is not None:
             ctx.joined.begin(given)
         if ctx.spared is not None and ctx.spared == _task() and all(g is None for g in given):

@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -118,7 +119,8 @@ class Runner(torch.fx.Interpreter):
     """Runs a graph with the lifted tensors replaced by others.
 
     ``regions``: what stands for a target while tracing, by ``target.region``, the target itself or
-    a method's name. ``after``: called behind each node.
+    a method's name. ``after``: called behind each node. ``refusals``: what is known of nodes
+    without a derivative (:class:`refcompiler.aot.refusing.Refusals`).
     """
 
     def __init__(
@@ -127,15 +129,23 @@ class Runner(torch.fx.Interpreter):
         replaced: dict[int, torch.Tensor],
         regions: dict[Any, Callable[..., Any]] | None = None,
         after: Callable[[], None] | None = None,
+        refusals: Any = None,
     ):
         super().__init__(gm)
-        self.after = after
+        self.after, self.refusals = after, refusals
         self.replaced = replaced
         self.regions = regions or {}
         self.extra_traceback = False  # the message is the operation's own
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        found = super().run_node(n)
+        refusals = self.refusals
+        if refusals is not None and len(refusals.ends) in refusals.known:
+            call = functools.partial(getattr(self, n.op), n.target)
+            found = refusals.instead(call, *self.fetch_args_kwargs_from_env(n))
+        else:
+            found = super().run_node(n)
+        if refusals is not None:
+            refusals.ran(found)
         if self.after is not None:
             self.after()
         return found

@@ -37,6 +37,7 @@ from refcompiler.aot.order import Arrivals, turns
 from refcompiler.aot.ports import INPUT, RESULT, VIEW, Key
 from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, saving
 from refcompiler.aot.recording import record
+from refcompiler.aot.refusing import Refusal, Refusals, refusals
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
 from refcompiler.aot.saved import Links, links
@@ -89,6 +90,7 @@ class Joint:
     #: Behind all gradients it gives a new value for each of them, or None.
     currents: list[int] = field(default_factory=list)
     rewrites: bool = False  # whether it has a new value for one
+    refused: list[Refusal] = field(default_factory=list)  # in eager's order
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -104,6 +106,7 @@ class Joint:
         self.inputs = [self.inputs[n] for n in numbers]
         self.reads = [places[n] for n in self.reads]
         self.order = [places[n] for n in self.order]
+        self.refused = [(*row[:-1], [places[n] for n in row[-1]]) for row in self.refused]
         self.depends = self.depends and self.depends.taking(numbers)
         return self
 
@@ -126,7 +129,9 @@ class Joint:
 
     def unreached(self) -> set[int]:
         """Places of inputs that have no gradient, whatever has one, though others have."""
-        places = self.without_gradient()
+        places = self.without_gradient() - {
+            self.inputs[n] for *_, ends in self.refused for n in ends
+        }
         return places if len(places) < len(self.inputs) else set()
 
     def without_gradient(self) -> set[int]:
@@ -186,6 +191,7 @@ def trace(
     asks: bool = False,
     keeps_gaps: bool = False,
     currents: Sequence[int] | None = None,
+    refusals: Refusals | None = None,
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
@@ -200,13 +206,16 @@ def trace(
     tangent more for each of them, and behind the gradients for the inputs come those for all
     tangents but the last. ``asks``: there are none, but what they would depend on is noted.
     ``keeps_gaps``: see :class:`FunctionalMode`. ``currents``: those of the joint graph, of one that
-    was traced before; None: as many as it takes.
+    was traced before; None: as many as it takes. ``refusals``: what earlier traces have learnt;
+    this one may raise :class:`Learnt`.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
     tracer.missing, tracer.reads, tracer.staged, tracer.casts = missing, reads, staged, casts
     tracer.second, tracer.asks, tracer.keeps_gaps = second, asks, keeps_gaps
     tracer.mode, tracer.known_currents = mode, currents
+    tracer.refusals = refusals or Refusals()
+    tracer.refusals.begin()
     tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}
     tracer.flagged = {n for n, t in enumerate(fakes) if _is_tensor(t) and t.requires_grad}
     primals = tracer.primals
@@ -291,6 +300,7 @@ def trace(
         tracer.turns,
         again,
         tracer.rewrites,
+        tracer.refused,
     )
 
 
@@ -346,6 +356,8 @@ class _Tracer:
         self.flat: Sequence[Any] = ()  # what that returns
         self.saving = -1
         self.keeps_gaps = False
+        self.refusals = Refusals()
+        self.refused: list[Refusal] = []
         self.passed: dict[int, int] = {}
         self.links = Links()
         self.mode: Any = None
@@ -490,7 +502,7 @@ class _Tracer:
         """What the graph returns; the gradient mode that it leaves is the epilogue's to set."""
         with torch.set_grad_enabled(torch.is_grad_enabled()), settled(self.gm):
             after = self.first.look if self.first.left else None
-            return Runner(self.gm, lifted, REGIONS, after).run(*inputs)
+            return Runner(self.gm, lifted, REGIONS, after, self.refusals).run(*inputs)
 
     def _returns(self, place: int) -> bool:
         """Whether an input's new value may be asked for, and not its base's or its members'."""
@@ -534,6 +546,8 @@ class _Tracer:
         self.inner = readers(ways, outputs, between)
         by_place = {self.primals[n]: primals[n] for n in wanted}
         self.partly = partly(ways, by_place, len(outputs))
+        self.refused, kinds = refusals(outputs, {n: primals[n] for n in wanted})
+        self.uneven |= kinds
         if self.second is not None:
             inputs = {n: primals[n] for n in wanted}
             results = dict(zip(there, outputs, strict=True))
@@ -544,12 +558,17 @@ class _Tracer:
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             arrivals = Arrivals(outputs, {n: primals[n] for n in wanted})
             handles += mark_released(outputs, get_proxy_mode().tracer.graph)
-            gradients = torch.autograd.grad(
-                outputs,
-                [primals[n] for n in wanted],
-                [given[self.cotangents[n]] for n in there],
-                allow_unused=True,
-            )
+            watched = self.refusals.watched(outputs)
+            try:
+                gradients = torch.autograd.grad(
+                    outputs,
+                    [primals[n] for n in wanted],
+                    [given[self.cotangents[n]] for n in there],
+                    allow_unused=True,
+                )
+            except RuntimeError as error:
+                self.refusals.learn(error, watched and watched.last)
+                raise
         for handle in handles:
             handle.remove()
         self.order = arrivals.order()

@@ -22,6 +22,7 @@ from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
 from refcompiler.aot.recomputed import Recomputed
+from refcompiler.aot.refusing import Refusal
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.saved import How
 from refcompiler.aot.twice import Derivable
@@ -106,6 +107,7 @@ class Program:
     currents: Sequence[int] = ()
     aliases: Sequence[int] = ()  # and which it only reads so
     rewrites: bool = False  # whether it writes to any
+    refused: Sequence[Refusal] = ()  # what eager raises in its backward
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:

@@ -193,6 +193,11 @@ def _in_order(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides
     return strides.contiguous(shape) if plain and not given.get("memory_format") else None
 
 
+def _padded(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
+    """What is only cut off is a copy of a part, which may lie as that."""
+    return _in_order(shape, given) if any(n > 0 for n in given["pad"]) else None
+
+
 def _joined(shape: Sequence[int], given: Mapping[str, Any]) -> strides.Strides | None:
     """Results are in order unless the operands have their channels last."""
     last = any(strides.is_channels_last(t.shape, t.stride()) for t in _tensors(given))
@@ -303,7 +308,6 @@ _LAYOUTS: dict[Any, Layout] = {
             _aten._adaptive_avg_pool2d.default,
             _aten._softmax.default,
             _aten.avg_pool2d.default,
-            _aten.constant_pad_nd.default,
             _aten.empty_like.default,
             _aten.flip.default,
             _aten.full_like.default,
@@ -318,6 +322,7 @@ _LAYOUTS: dict[Any, Layout] = {
     ),
     _aten.cat.default: _joined,
     _aten.stack.default: _stacked,
+    _aten.constant_pad_nd.default: _padded,
     _aten.convolution.default: _convolved,
     _aten.empty.memory_format: _empty,
     _aten.linalg_vector_norm.default: _not_cast,

@@ -23,6 +23,7 @@ from tests.cpu.aot import (
     test_memory,
     test_ports,
     test_reads,
+    test_refusals,
     test_repeats,
     test_symbols,
     test_view_chains,
@@ -408,5 +409,6 @@ def test_every_rule_has_a_test() -> None:
     elsewhere = test_higher_order.KEPT.keys() | test_memory.KEPT | test_symbols.KEPT.keys()
     elsewhere |= test_reads.KEPT | test_writes.KEPT | test_loops.KEPT.keys()
     elsewhere |= test_view_chains.KEPT | test_alone.KEPT | test_ports.KEPT
+    elsewhere |= test_refusals.KEPT
     elsewhere |= test_repeats.KEPT.keys()
     assert CASES.keys() | CHECKS.keys() | elsewhere == set(AHEAD.names())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,10 @@ import torch
 
 import refcompiler
 from fastpath.cpu import machine, objects
+from fastpath.cpu.printer import Printed
 from refcompiler.cache import store
 from refcompiler.cache.store import Store
+from refcompiler.runtime.config import config
 from tests import forked
 
 SCRIPT = """
@@ -75,6 +78,32 @@ def test_a_later_process_compiles_nothing(kept: Store, tmp_path: Path) -> None:
     environment = {**os.environ, "REFCOMPILER_CACHE_DIR": str(tmp_path / "other")}
     found = forked.fresh(script, environment, tmp_path, str(artifacts))
     assert found.stdout.split() == ["0", "False"], found.stderr
+
+
+def test_passes_that_are_left_out_change_no_code(
+    kept: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fastpath.cpu import codegen
+
+    def math(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        chosen = torch.where(x > 0, x.exp(), x[i] // 2)
+        return chosen.softmax(1), torch.lgamma(x.abs()).cumsum(1), x.amax(0), i // 3
+
+    texts: list[Printed] = []
+    real = machine._compile
+    monkeypatch.setattr(machine, "_compile", lambda p, s: texts.append(p) or real(p, s))
+    with config.patch(compile_processes=1):
+        anew(lambda: refcompiler.compile(math)(torch.rand(8, 33), torch.arange(8)))
+    assert len(texts) > 1
+    module = property(lambda library: lambda: str(library._final_module).encode())
+    monkeypatch.setattr(codegen.KernelLibrary, "object_file", module)
+
+    def made() -> list[bytes]:  # numba numbers the functions that it was given
+        return [re.sub(rb"kernelB\d+v\d+", b"", real(printed, "kernel")) for printed in texts]
+
+    short = made()
+    monkeypatch.setattr(codegen, "_NEEDLESS", frozenset())
+    assert short == made() and all(b"define" in code for code in short)
 
 
 def test_a_damaged_kernel_is_compiled_anew(kept: Store) -> None:

@@ -182,6 +182,18 @@ def test_norms(order: float) -> None:
     assert not terms  # the roots are powers
 
 
+def test_a_backward_without_steps_is_compiled() -> None:
+    x, y = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
+
+    def program(x: Any, y: Any) -> tuple[torch.Tensor, ...]:
+        return torch.linalg.vector_norm(x, 0, keepdim=True), torch.linalg.vector_norm(y, 0)
+
+    results, reports = graphs(program)
+    sum(t.sum() for t in results(x, y)).backward()
+    assert x.grad is None and y.grad is None  # as in eager
+    assert [r.fallback for r in (reports[0], *reports[0].backwards)] == [None, None]
+
+
 def test_instance_norm_and_its_gradients_are_kernels() -> None:
     x, w, b = (torch.randn(s, requires_grad=True) for s in ((3, 4, 5, 6), (4,), (4,)))
 

@@ -228,6 +228,31 @@ def test_what_is_made_of_images_lies_as_eagers() -> None:
             assert found == real, (name, x.stride(), grad.stride())
 
 
+def test_what_is_made_of_tensors_with_sizes_of_one_lies_as_eagers() -> None:
+    aten = torch.ops.aten
+    programs = {
+        "turned": lambda x: aten.flip(x, [0]),
+        "written to": lambda x: aten.index_put(x, [torch.zeros(1, dtype=torch.long)], x[:1]),
+        "cut": lambda x: aten.constant_pad_nd(x, [0, -1]),
+        "cut and padded": lambda x: aten.constant_pad_nd(x, [1, -1]),
+        "products": lambda x: aten.addcmul(x, x, x),
+        "quotients": lambda x: aten.addcdiv(x, x, x),
+        "complex": lambda x: aten.complex(x, x),
+        "polar": lambda x: aten.polar(x, x),
+    }
+    laid = [
+        *(((1, 3), (3, 1)), ((1, 3), (7, 1)), ((3, 1), (1, 5)), ((2, 1, 3), (3, 9, 1))),
+        *(((3, 1, 2), (1, 2, 3)), ((2, 3, 1, 1), (3, 1, 3, 3)), ((2, 1, 3, 4), (12, 1, 4, 1))),
+        *(((1, 3, 4, 4), (1, 1, 12, 3)), ((1, 1, 1), (4, 5, 6)), ((2, 1, 3), (8, 9, 2))),
+    ]
+    for name, program in programs.items():
+        for shape, steps in laid:
+            x = torch.ones(64).as_strided(shape, steps)
+            with EagerFakeMode(allow_non_fake_inputs=True) as mode:
+                fake = program(mode.from_tensor(x))
+            assert fake.stride() == program(x).stride(), (name, shape, steps)
+
+
 @pytest.mark.parametrize("sizes", ["numbers", "symbols"])
 def test_images_laid_anew_are_rolled_stacked_and_padded(sizes: str) -> None:
     def program(x: torch.Tensor) -> list[torch.Tensor]:
