@@ -313,9 +313,9 @@ ITERATING = frozenset(
     accumulate starmap takewhile dropwhile filterfalse groupby pairwise zip_longest tee compress
     extend extendleft join update union intersection difference symmetric_difference
     difference_update intersection_update issubset issuperset isdisjoint fromkeys bytes bytearray
-    batched sumprod fsum prod heapify nlargest nsmallest merge array fromlist __iadd__ __or__ __ror__ __ior__
-    __and__ __rand__ __iand__ __sub__ __rsub__ __isub__ __xor__ __rxor__ __ixor__
-    _count_elements
+    batched sumprod fsum prod heapify nlargest nsmallest merge array fromlist _count_elements
+    __iadd__ __or__ __ror__ __ior__ __and__ __rand__ __iand__ __sub__ __rsub__ __isub__ __xor__
+    __rxor__ __ixor__
     """.split()
 )
 
