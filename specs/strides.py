@@ -137,6 +137,20 @@ def rolled(
     return tuple(strides) if dims else contiguous(size)
 
 
+def transformed(
+    shape: Shape, strides: Sequence[int], dims: Sequence[int], last_stays: bool
+) -> Strides:
+    """Of a Fourier transform on a CPU: the dimensions that it transforms inside the others, each
+    group in the order of the operand, whose ``strides`` these are; with the last one innermost."""
+    rank = len(shape)
+    inner = [d % rank for d in dims]
+    end = len(inner) - last_stays
+    outer = [d for d in range(rank) if d not in inner]
+    groups = outer, inner[:end]
+    order = [d for group in groups for d in sorted(group, key=lambda d: -strides[d])]
+    return in_order(shape, [*order, *inner[end:]])
+
+
 # Operators of losses and activations whose results eager's CPU kernels lay out so: contiguous
 # whatever the operands are, or as an operator on the elements of the named operands, in that order.
 CONTIGUOUS = frozenset(
@@ -175,13 +189,17 @@ MADE_LIKE = frozenset(
 )
 MADE_LIKE_INTS = frozenset({"aten.isfinite.default", "aten.isinf.default"})
 # What eager lays as it suggests of the named image, also of one that has another size: gradients of
-# padded images, and volumes, padded, of which one alone is an image too.
+# padded images, padded images (of which 2.11's stand-ins are contiguous), and padded volumes, of
+# which one alone is an image too.
 LIKE_IMAGES = {
     f"aten.{kind}_pad{way}.default": "self"
     for kind in ("reflection", "replication")
-    for way in ("2d_backward", "3d_backward", "3d")
+    for way in ("2d", "2d_backward", "3d_backward", "3d")
 }
 LIKE_IMAGES["aten.max_unpool2d.default"] = "self"
+#: Fourier transforms, which 2.11's stand-ins lay otherwise where not the last dimension alone is
+#: transformed, as eager's do where it has MKL.
+TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_r2c.default"})
 # Losses of each element, and moves of them, for which eager makes a tensor like the named operand.
 ONE_LIKE = {
     "aten.huber_loss.default": "self",
@@ -212,6 +230,11 @@ def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | Non
         if 0 in shape or not all(type(n) is int for n in args["shifts"]):
             return None
         return rolled(shape, args["self"].stride(), args["shifts"], args.get("dims", ()))
+    if name in TRANSFORMS:
+        if not args["dim"]:
+            return None
+        one = name == "aten._fft_r2c.default"  # that dimension is halved, and the innermost
+        return transformed(shape, args["self"].stride(), args["dim"], one)
     if name in ONE_LIKE:
         model = args[ONE_LIKE[name]]
         return like(shape, model.stride()) if tuple(model.shape) == tuple(shape) else None

@@ -30,6 +30,10 @@ from refcompiler.own_builtins import BUILTINS
 __builtins__ = BUILTINS
 
 
+#: How what handles an exception begins in an ``except``, ``finally``, ``with`` or ``async for``.
+_RUNS_CODE = frozenset({"PUSH_EXC_INFO", "END_ASYNC_FOR"})
+
+
 class Instruction(NamedTuple):
     """``arg`` is the plain argument, ``value`` what it stands for (a name, constant, target).
 
@@ -84,6 +88,25 @@ class Program:
             if handler.start <= index < handler.end:
                 return handler
         return None
+
+    def user_handler_at(self, index: int) -> Handler | None:
+        """The innermost one around instruction ``index`` that runs code of the program's.
+
+        The others only clean up, and the exception passes: what is at the end of an ``except``
+        clause, around a comprehension that is inlined, around the body of each generator (3.12).
+        """
+        while (handler := self.handler_at(index)) is not None:
+            if self._runs_code(handler):
+                return handler
+            index = handler.target
+        return None
+
+    def has_user_handlers(self) -> bool:
+        """Whether :meth:`user_handler_at` finds one anywhere."""
+        return any(map(self._runs_code, self.handlers))
+
+    def _runs_code(self, handler: Handler) -> bool:
+        return self.instructions[handler.target].name in _RUNS_CODE
 
     def line_at(self, index: int) -> int:
         return self.instructions[min(index, len(self.instructions) - 1)].line

@@ -11,6 +11,7 @@ import functools
 import sys
 import threading
 import types
+import typing
 from importlib.util import find_spec
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -165,6 +166,10 @@ class Attributes(ClassAttributes):
         if self.is_foreign(value) and not issubclass(type(value), IDENTITY_TYPES):
             if type(value) is torch.Generator and name == "device":
                 return generators.device(self, value)
+            if type(value) is typing.ParamSpec and name in ("args", "kwargs"):  # in C from 3.12 on
+                found = getattr(value, name)
+                own = self.external.get(id(value))
+                return found if own is None else self.lazy(self.member(own.source, name), found)
             try:
                 found = getattr(value, name)
             except AttributeError:

@@ -255,7 +255,7 @@ def _is_suspended_in_try(activation: Any) -> bool:
     frame = activation.frame
     if frame is None:
         return False
-    handler = frame.program.handler_at(frame.ip - 1)
+    handler = frame.program.user_handler_at(frame.ip - 1)
     return handler is not None and not _passes_by(frame, handler.target)
 
 
@@ -269,7 +269,7 @@ def _passes_by(frame: Frame, place: int) -> bool:
     if codes[place].name != "PUSH_EXC_INFO" or outer is None:
         return False
     leaving = [ins.name for ins in codes[outer.target : outer.target + 3]]
-    if leaving != ["COPY", "POP_EXCEPT", "RERAISE"] or program.handler_at(outer.target) is not None:
+    if leaving != ["COPY", "POP_EXCEPT", "RERAISE"] or program.user_handler_at(outer.target):
         return False
     place += 1
     while codes[place].name == "LOAD_GLOBAL" and codes[place + 1].name == "CHECK_EXC_MATCH":

@@ -45,6 +45,7 @@ from refcompiler.capture.policy import (
     CHANGING,
     IMPURE_BUILTINS,
     ITERATING,
+    PURE_FUNCTIONS,
     PURE_MODULES,
     READING,
     READING_MODULES,
@@ -243,7 +244,7 @@ class NativeCalls(Texts):
             return call_numpy(self, function, args, kwargs)
         if is_computed(function, name):
             return self.compute(function, args, kwargs)
-        if module in PURE_MODULES:
+        if module in PURE_MODULES or f"{module}.{name}" in PURE_FUNCTIONS:
             if name in IMPURE_BUILTINS:
                 raise Break(IMPURE_BUILTINS[name], f"{module}.{name}")
             if function is abc.get_cache_token:

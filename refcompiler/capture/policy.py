@@ -290,6 +290,9 @@ PURE_MODULES = frozenset(
     }
 )
 
+#: C functions of other modules that do: what takes paths apart.
+PURE_FUNCTIONS = frozenset({"posix._path_normpath", "posix._path_splitroot_ex"})
+
 #: C callables that look into their arguments; others pass them on or keep them.
 READING = frozenset({int, float, complex, str, bytes, bytearray, memoryview})
 READING_MODULES = frozenset({"builtins", "math", "cmath", "_operator", "_struct", "_string"})
@@ -310,8 +313,9 @@ ITERATING = frozenset(
     accumulate starmap takewhile dropwhile filterfalse groupby pairwise zip_longest tee compress
     extend extendleft join update union intersection difference symmetric_difference
     difference_update intersection_update issubset issuperset isdisjoint fromkeys bytes bytearray
-    fsum prod heapify nlargest nsmallest merge array fromlist __iadd__ __or__ __ror__ __ior__
-    __and__ __rand__ __iand__ __sub__ __rsub__ __isub__ __xor__ __rxor__ __ixor__ _count_elements
+    batched sumprod fsum prod heapify nlargest nsmallest merge array fromlist _count_elements
+    __iadd__ __or__ __ror__ __ior__ __and__ __rand__ __iand__ __sub__ __rsub__ __isub__ __xor__
+    __rxor__ __ixor__
     """.split()
 )
 

@@ -81,6 +81,11 @@ _CONTIGUOUS = frozenset(
     }
 )
 
+# What :func:`specs.strides.of_result` lays; other libraries than MKL have transforms contiguous.
+_OF_THE_CPU = strides.OF_THE_CPU
+if torch.backends.mkl.is_available():
+    _OF_THE_CPU |= strides.TRANSFORMS
+
 # Made like the first operand, unless they are asked to lie otherwise.
 _MADE_LIKE = frozenset(
     f"aten.{kind}_like.default" for kind in ("empty", "full", "ones", "rand", "randn", "zeros")
@@ -102,8 +107,14 @@ _WITHOUT_GENERATOR = {
     torch.ops.aten.randperm.generator: torch.ops.aten.randperm.default,
 }
 
-# New memory of the first operand's size, where torch has no stand-in.
-_NEW = frozenset({torch.ops.aten._sample_dirichlet.default, torch.ops.aten._dirichlet_grad.default})
+# New memory of the first operand's size, where torch has no stand-in, or 2.11 has none.
+_NEW = frozenset(
+    {
+        torch.ops.aten._sample_dirichlet.default,
+        torch.ops.aten._dirichlet_grad.default,
+        torch.ops.aten._standard_gamma.default,
+    }
+)
 
 # Laid as the first operand alone.
 _LIKE_THE_FIRST = frozenset({"aten.binary_cross_entropy.default"})
@@ -256,6 +267,10 @@ class EagerFakeMode(QuietFakeMode):
         if func in _NEW and args[0].dtype.is_floating_point:
             with self:
                 return torch.empty(args[0].shape, dtype=args[0].dtype, device=args[0].device)
+        if _name(func) in strides.TRANSFORMS and not kwargs and _static(args[0]):
+            made = self._transformed(_name(func), *args)
+            if made is not None:
+                return made
         if func is GROUPED:
             with self:
                 grouped = fake_grouped(*args, **(kwargs or {}))
@@ -284,7 +299,7 @@ class EagerFakeMode(QuietFakeMode):
         if name in _MADE_LIKE and (kwargs or {}).get("memory_format") in _PRESERVING:
             return self._laid_as_made(result, args[0])
         row = _row(func)
-        if name in strides.OF_THE_CPU:
+        if name in _OF_THE_CPU:
             return self._laid_on_the_cpu(func, args, kwargs, result)
         if row is None or not isinstance(result, torch.Tensor):
             return result
@@ -328,6 +343,21 @@ class EagerFakeMode(QuietFakeMode):
             rule = functools.partial(strides.of_result, _name(func))
             return self._laid_in_order(result, given, rule)
         return self._laid(result, strides.of_result(_name(func), tuple(result.shape), given))
+
+    def _transformed(
+        self, name: str, given: Any, dims: Sequence[int], normalization: int, way: bool
+    ) -> Any:
+        """A Fourier transform; None where torch's stand-in answers, that of 2.11 not for all."""
+        halved = name == "aten._fft_r2c.default"
+        kind = given.dtype.is_floating_point if halved else given.dtype.is_complex
+        if name not in _OF_THE_CPU or given.device.type != "cpu" or not dims or not kind:
+            return None
+        shape = list(given.shape)
+        if halved and way:
+            shape[dims[-1]] = shape[dims[-1]] // 2 + 1
+        steps = strides.transformed(shape, given.stride(), dims, halved)
+        with self:
+            return torch.empty_strided(shape, steps, dtype=given.dtype.to_complex())
 
     def _laid_as_batch(self, result: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
         """What a norm makes of the batch ``image``."""

@@ -24,10 +24,13 @@ _aten = torch.ops.aten
 
 
 def _can_view(tensor: Any) -> bool:
+    return _has_plain_views(tensor) and positive(tensor.shape)
+
+
+def _has_plain_views(tensor: Any) -> bool:
     if tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor():  # so is its view
         return False
-    # A view of a tensor from before is no inference tensor.
-    return not torch.is_inference_mode_enabled() and positive(tensor.shape)
+    return not torch.is_inference_mode_enabled()  # a view of one from before is none of that mode
 
 
 def _view(tensor: Any, shape: Sizes) -> Result | None:
@@ -186,9 +189,11 @@ def _squeeze(tensor: Any, dim: int) -> Result | None:
 
 def _split(tensor: Any, size: Any, dim: int = 0) -> Result | None:
     rank = tensor.dim()
-    if not _can_view(tensor) or not -rank <= dim < rank:
+    if not _has_plain_views(tensor) or not -rank <= dim < rank:
         return None
     length = tensor.shape[dim]
+    if type(length) is int and not length and (positive([size]) or type(size) is int and not size):
+        return Result(list, (_piece(tensor, dim, 0, 0),))  # eager's; torch 2.11's stand-in raises
     if type(size) is not int or type(length) is not int or size < 1:
         return None
     whole, rest = divmod(length, size)

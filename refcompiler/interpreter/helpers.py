@@ -7,6 +7,7 @@ traceback shows them. Their code may use the names of this module and nothing el
 from __future__ import annotations
 
 import dis
+import sys
 from operator import length_hint
 from types import CodeType
 from typing import Any
@@ -131,10 +132,42 @@ def extend(iterable: Any, target: Any) -> Any:
 
 
 @hidden
-def total(iterable: Any, start: Any) -> Any:
+def plain_total(iterable: Any, start: Any) -> Any:
     for item in iterable:
         start = start + item
     return start
+
+
+@hidden
+def exact_total(iterable: Any, start: Any) -> Any:
+    """What rounding takes from a sum of floats is summed too, and given back in the end, or before
+    the first item that is no number. (Møller's and Knuth's sum of two, with its error.)"""
+    lost, floats = 0.0, type(start) is float
+    numbers = floats or type(start) is int
+    for item in iterable:
+        if floats and type(item) is float:
+            found = start + item
+            part = found - start
+            lost = lost + ((start - (found - part)) + (item - part))
+            start = found
+        elif floats and isinstance(item, int) and -(2**63) <= item < 2**63:
+            start = start + item
+        else:
+            if floats and lost != 0.0 and lost - lost == 0.0:
+                start = start + lost
+            numbers = numbers and not floats
+            whole = type(item) is int or type(item) is bool
+            start = start + item
+            floats = numbers and type(start) is float
+            numbers = numbers and (floats or whole)
+    if floats and lost != 0.0 and lost - lost == 0.0:  # what overflowed gives nothing back
+        start = start + lost
+    return start
+
+
+#: Whether ``sum`` gives back what rounding takes (3.12), and how this Python's adds.
+GIVES_BACK = sys.version_info >= (3, 12)
+total = exact_total if GIVES_BACK else plain_total
 
 
 @hidden

@@ -243,7 +243,7 @@ def finalises(value: Any) -> bool:
     if not is_driven(value):
         return True
     frame = driven_by(value).frame
-    return frame is not None and frame.program.handler_at(frame.ip - 1) is not None
+    return frame is not None and frame.program.user_handler_at(frame.ip - 1) is not None
 
 
 def may_finalise(value: Any) -> bool:
@@ -251,7 +251,7 @@ def may_finalise(value: Any) -> bool:
     if not is_driven(value):
         return False
     frame = driven_by(value).frame
-    return frame is not None and bool(frame.program.handlers)
+    return frame is not None and frame.program.has_user_handlers()
 
 
 def generator_frames(frame: Frame | None) -> list[Frame]:

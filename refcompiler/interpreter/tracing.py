@@ -9,6 +9,7 @@ it. As in CPython a trace function is not traced, and one that raises is not set
 from __future__ import annotations
 
 import dis
+import sys
 from typing import Any
 
 from refcompiler.bytecode.decode import Program
@@ -22,7 +23,8 @@ __builtins__ = BUILTINS
 _LEAVES = frozenset({"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"})
 _NOP = dis.opmap["NOP"]
 _Lines = tuple[tuple[int, int | None], ...]  # offsets with their lines
-_CATCHES_NOTHING = 4
+_CATCHES_NOTHING = 4  # of RESUME's argument (3.13)
+_YIELD_TELLS = (3, 12, 3) <= sys.version_info < (3, 13)  # there YIELD_VALUE's is how deep it lies
 _RESUMED = 3  # what of RESUME's argument says where it stands
 
 
@@ -107,13 +109,20 @@ def _lines(program: Program) -> list[tuple[_Lines, _Lines]]:
 def trace_thrown(machine: Any, frame: Frame, error: BaseException) -> None:
     """The suspended ``frame`` goes on with ``error``.
 
-    A generator that can catch nothing where it stands is closed without running (3.13).
+    A generator that can catch nothing where it stands is closed without running (3.12.3).
     """
-    resume = frame.program.instructions[frame.ip]
-    if type(error) is GeneratorExit and resume.name == "RESUME" and resume.arg & _CATCHES_NOTHING:
+    if type(error) is GeneratorExit and _catches_nothing(frame):
         frame.trace = None
         return
     _call(machine, frame)
+
+
+def _catches_nothing(frame: Frame) -> bool:
+    if _YIELD_TELLS:
+        suspended = frame.program.instructions[frame.ip - 1]
+        return suspended.name == "YIELD_VALUE" and suspended.arg == 1
+    resume = frame.program.instructions[frame.ip]
+    return resume.name == "RESUME" and bool(resume.arg & _CATCHES_NOTHING)
 
 
 def trace_raised(machine: Any, frame: Frame, error: BaseException, traceback: Any) -> None:

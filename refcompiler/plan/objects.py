@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from refcompiler.capture.door import version_of
-from refcompiler.capture.lookup import is_heap, namespace_of
+from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.values import DELETED, External
 from refcompiler.guards.sources import (
     SCALARS,
@@ -85,13 +85,17 @@ class Objects(Writing):
         if namespace:
             text = self.literal(namespace)
             self.lines.append(f"{self.namespace(value, name)}.update({text})")
-        for slot in _slots(type(value)):
+        for slot, member in _slots(type(value)):
             try:
-                item = object.__getattribute__(value, slot)
+                item = member.__get__(value, type(value))
             except AttributeError:
                 continue
-            setter = self.writer.constant(object.__setattr__)
-            self.lines.append(f"{setter}({name}, {slot!r}, {self.expression(item)})")
+            text = self.expression(item)
+            if find(type(value), slot)[1] is member:
+                setter = self.writer.constant(object.__setattr__)
+                self.lines.append(f"{setter}({name}, {slot!r}, {text})")
+            else:  # a derived class has another attribute of that name
+                self.lines.append(f"{self.writer.constant(member)}.__set__({name}, {text})")
 
     def namespace(self, value: Any, name: str) -> str:
         """The ``__dict__`` of an object of that name, whatever its class says of that."""
@@ -193,13 +197,11 @@ def _kept_in_c(cls: type) -> tuple[str, ...]:
     )
 
 
-def _slots(cls: type) -> list[str]:
-    found = []
-    for base in cls.__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            if slot not in ("__dict__", "__weakref__"):
-                if slot.startswith("__") and not slot.endswith("__"):
-                    slot = f"_{base.__name__.lstrip('_')}{slot}"
-                found.append(slot)
-    return found
+def _slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
+    return [
+        (name, member)
+        for base in cls.__mro__
+        if "__slots__" in base.__dict__
+        for name, member in base.__dict__.items()
+        if type(member) is types.MemberDescriptorType
+    ]

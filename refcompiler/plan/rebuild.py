@@ -7,6 +7,7 @@ made is made again, once each, so that shared references stay shared.
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import functools
 import gc
@@ -16,7 +17,7 @@ import sys
 import types
 import weakref
 from contextvars import Context, Token
-from types import CellType, FunctionType, MethodType
+from types import AsyncGeneratorType, CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -468,6 +469,8 @@ class Rebuilder(Objects, Iterators, ContextVariables):
         if step is None or kept:
             return NotRebuilt(type(value).__qualname__)
         asynchronous = any(hasattr(type(value), name) for name in ("__await__", "__anext__"))
+        if asynchronous:
+            _give_up(value)
         row = "coroutine" if asynchronous else "c-function"
         return Restart(step, row, f"a {type(value).__qualname__}, which is not made again")
 
@@ -578,3 +581,13 @@ def _is_importable(function: FunctionType) -> bool:
     for name in function.__qualname__.split("."):
         found = getattr(found, "__dict__", {}).get(name)
     return found is function
+
+
+def _give_up(value: Any) -> None:
+    """End what waits for an item of an asynchronous generator, and is not used: from 3.13 on it
+    warns if nothing awaits it. No code of the generator's runs."""
+    for part in gc.get_referents(value):
+        if type(part) is AsyncGeneratorType and is_driven(part):
+            driven_by(part).discard()
+            with contextlib.suppress(BaseException):
+                value.close()

@@ -274,7 +274,10 @@ def nested_compile_region(
     if isinstance(fn, MethodType):  # the mark is the function's, as one cannot be set on a method
         return MethodType(nested_compile_region(fn.__func__, **said), fn.__self__)
     known = inspect.signature(torch.compiler.nested_compile_region).parameters
-    return torch.compiler.nested_compile_region(fn, **{k: said[k] for k in said if k in known})
+    made = torch.compiler.nested_compile_region(fn, **{k: said[k] for k in said if k in known})
+    for name in said.keys() - known.keys():  # torch 2.11 knows none of them
+        setattr(fn, f"__marked_compile_region_{name}__", said[name])
+    return made
 
 
 # ---- questions --------------------------------------------------------------------------------

@@ -506,9 +506,36 @@ def _sum(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     total = m.force(total)
     if issubclass(type(total), (str, bytes, bytearray)):
         return sum([], total)  # which says what to do instead
+    known: list[Any] | None = []  # numbers, which nobody adds but this Python's own sum
+    if type(total) not in _NUMBERS:
+        known = None
     while (item := m.next(iterator)) is not UNSET:
+        item = m.force(item)
+        if known is not None and type(item) in _NUMBERS:
+            known.append(item)
+            continue
+        if helpers.GIVES_BACK and _is_unknown(m, total, item):
+            every = [*(known or ()), item]
+            while (item := m.next(iterator)) is not UNSET:
+                every.append(m.force(item))
+            if any(type(v) in _FLOATS or id(v) in m.recorder.floats for v in (total, *every)):
+                return Run(helpers.total, [every, total])
+            return m.force(
+                functools.reduce(lambda a, b: m.binary(operator.add, a, b), every, total)
+            )
+        if known is not None:
+            total, known = sum(known, total), None
         total = m.binary(operator.add, total, item)
-    return m.force(total)
+    return m.force(total) if known is None else sum(known, total)
+
+
+_NUMBERS = (int, float, bool, complex)
+_FLOATS = (float, torch.SymFloat)
+
+
+def _is_unknown(m: Calls, *values: Any) -> bool:
+    """Whether one of the ``values`` is a Python number that other calls have other ones for."""
+    return any(type(value) in SYMBOLS or id(value) in m.recorder.floats for value in values)
 
 
 def _extreme(function: Callable, better: Callable, helper: Callable) -> Callable:

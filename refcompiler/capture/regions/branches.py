@@ -104,6 +104,10 @@ def _results(m: Calls, *choices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, 
     return tuple(made)
 
 
+#: Whether ``torch.cond`` refuses shared memory also where no gradients are taken (torch 2.11).
+_NEVER_SHARE = torch.__version__ < (2, 12)
+
+
 @model(*named("cond"))
 def _cond(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     names = ("pred", "true_fn", "false_fn", "operands")
@@ -127,7 +131,7 @@ def _cond(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     for region in regions:
         if any(leaf is not SLOT and not isinstance(leaf, int) for leaf in region.form.leaves):
             raise refusal(m, "a branch of torch.cond gives values that are no tensors or ints")
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or _NEVER_SHARE:
             refuse_aliases(m, region, operands)
     if yes.form != no.form or not all(map(_alike, yes.outputs, no.outputs)):
         raise refusal(m, "the branches of torch.cond give values of different kinds")

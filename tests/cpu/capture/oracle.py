@@ -41,8 +41,8 @@ from tests.cpu.capture.watching import (
 _PLAIN = (int, float, bool, complex, str, bytes, type(None), type(...), type(NotImplemented))
 _TORCH_PLAIN = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
-#: Attributes of functions: an id, and what is compared anyway.
-_NOT_COMPARED = ("__wrapped__", "_torchdynamo_wrapper_id")
+#: Attributes of functions: what is compared anyway, an id, what torch keeps of its first call.
+_NOT_COMPARED = ("__wrapped__", "_torchdynamo_wrapper_id", "__dynamo_disable")
 
 
 class Call:

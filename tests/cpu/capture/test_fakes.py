@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 import refcompiler
@@ -109,11 +110,23 @@ def apart(x: torch.Tensor) -> torch.Tensor:
     return x[1:].add_(x[:-1].clone())
 
 
+def _nothing_splits() -> bool:
+    """Whether fakes of torch's own have pieces of no rows; 2.11's raise an error."""
+    with FakeTensorMode():
+        try:
+            return len(torch.empty(0, 2).split(2)) == 1
+        except IndexError:
+            return False
+
+
+_NOTHING_SPLITS = _nothing_splits()
 PROGRAMS: dict[str, Callable] = {
     "views": lambda x: (x.view(-1), x.t(), x[1:], x[:, ::2], x.expand(2, *x.shape)),
     "windows": lambda x: (x.unfold(0, 2, 1), x.unfold(1, 3, 2)),
     "many views": lambda x: (x.split(2), x.unbind(0), x.chunk(3, 1), torch.hsplit(x, 2)),
-    "pieces of nothing": lambda x: (x[:0].split(2), x[:, :0].split(0, 1), x[:0].unbind(0)),
+    "pieces of nothing": lambda x: (
+        x[:0].split(2) if _NOTHING_SPLITS else (), x[:, :0].split(0, 1), x[:0].unbind(0)
+    ),
     "a view of a view, written to": lambda x: (x.view(-1)[3:].add_(1), x.mul(2)),
     "in place": lambda x: (x.add_(1), x.clamp_(0), x.zero_(), x.copy_(x.clone()), x.fill_(2)),
     "in place, another shape": lambda x: x.add_(torch.ones(3, *x.shape)),

@@ -372,6 +372,40 @@ def descriptors():
     return f, [(t(2),)] * 2, [outside]
 
 
+@cases(graphs=1, breaks=1)
+def slots_that_derived_classes_hide():
+    class S:
+        __slots__ = ("a", "__own")
+
+        def __init__(self, a):
+            S.a.__set__(self, a)
+            self.__own = a + 1
+
+        def own(self):
+            return self.__own
+
+    class Hidden(S):
+        __slots__ = ("b",)
+        a = property(lambda self: 5)
+
+        def hidden(self):
+            return super().a
+
+    class Twice(S):
+        __slots__ = ("a",)
+
+        def hidden(self):
+            return super().a
+
+    def f(x):
+        s, twice, y = Hidden(3), Twice(4), x * 2
+        s.b = twice.a = 7
+        print(end="")
+        return s.hidden(), s.a, s.b, s.own(), twice.hidden(), twice.a, twice, y
+
+    return f, [(t(3),)] * 2
+
+
 @cases()
 def slots():
     class S:

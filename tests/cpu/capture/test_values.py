@@ -5,11 +5,13 @@ from __future__ import annotations
 import array
 import decimal
 import io
+import os
 import uuid
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import PurePosixPath
+from typing import ParamSpec
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ import refcompiler
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
+_P = ParamSpec("_P")
 
 
 @pytest.mark.parametrize("case", cases, ids=str)
@@ -81,6 +84,17 @@ def files_that_were_closed():
             text.read()
         except ValueError as error:
             return x * 2, text, data, str(error)
+
+    return f
+
+
+@cases()
+def paths_as_texts_and_annotations_of_decorators():
+    def f(x):
+        def given(*args: _P.args, **kwargs: _P.kwargs):
+            return len(args)
+
+        return x * given(1, 2), os.path.normpath("a//b/../c"), os.path.splitext("a/b.c")
 
     return f
 

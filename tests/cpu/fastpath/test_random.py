@@ -79,9 +79,11 @@ DTYPES = {
 def test_floats(name):
     for dtype in DTYPES.get(name, (torch.float32,)):
         report = _agree(lambda dtype=dtype: CASES[name](dtype))
-        # Some processors' vectors of bfloat16 are drawn otherwise, which is asked once.
+        # Some processors' vectors of bfloat16 are drawn otherwise, and before torch 2.13 those of
+        # float16, which is asked once.
         other = "eager draws otherwise on this machine" in report.reasons.values()
-        assert not other or dtype == torch.bfloat16
+        half = dtype == torch.float16 and torch.__version__ < (2, 13)
+        assert not other or dtype == torch.bfloat16 or half
         if name != "transposed normal" and not other:
             assert sum(report.draws.values()) == 1, (name, dtype, str(report))
 

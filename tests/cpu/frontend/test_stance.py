@@ -539,7 +539,8 @@ def test_isolated_calls_compile_for_themselves():
             return x * 2
 
     counted = {}
-    for package in (torch, refcompiler):
+    takes_limits = "recompile_limit" in inspect.signature(torch.compile).parameters  # 2.12
+    for package in (torch, refcompiler) if takes_limits else (refcompiler,):
         found = counted[package] = []
         for model in (lambda x: x * 2, Double()):
             backend = Backend()
@@ -554,8 +555,8 @@ def test_isolated_calls_compile_for_themselves():
                     warnings.simplefilter("ignore")
                     assert torch.equal(compiled(torch.ones(size)), torch.ones(size) * 2)
                 found.append(backend.graphs)
-    assert counted[refcompiler] == counted[torch]
-    assert counted[refcompiler] == 2 * [1, 1, 2, 3, 3, 4, 5, 5, 6, 6, 6, 6]
+    for found in counted.values():
+        assert found == 2 * [1, 1, 2, 3, 3, 4, 5, 5, 6, 6, 6, 6]
     refcompiler.reset()
     one(torch.ones(3))
     assert backend.graphs == 7

@@ -28,6 +28,11 @@ PROGRAMS: dict[str, tuple[Callable, int]] = {
     "quotients": (lambda x, v: (x + 1, v / v, v // 1, v % 1) if v else x, 4),
     "truth": (lambda x, v: (x + 1, bool(v), not v, v and 1, v or 2), 4),
     "negation": (lambda x, v: (x + 1, not v < 1, not v >= 1), 4),
+    "sums": (lambda x, v: (x + 1, sum([v, 0.1, 0.2]), sum([0.1, v, 3, v, v], -0.0)), 12),
+    "sums of what is not a number only": (
+        lambda x, v: (sum([0.1] * 10), sum([0.1, 0.1, v, x, 0.1, 0.1]), sum([x.shape[0], v, 0.1])),
+        8,
+    ),
     "the number itself": (lambda x, v: (x * v, math.copysign(1.0, v), str(v)), 12),
     "operand": (lambda x, v: (x * v, x + (v == v), x * -v), 3),
 }

@@ -145,7 +145,7 @@ def _gradient(grad: torch.Tensor, given: torch.Tensor, x: Make) -> torch.Tensor:
     return out[0]
 
 
-#: What torch's stand-ins lay otherwise than its kernels.
+#: What torch's stand-ins lay otherwise than its kernels, or refused in torch 2.11.
 LAID: dict[str, Callable[[Any, Any, Make], Any]] = {
     "batch norms": lambda s, t, x: [
         F.batch_norm(given, x(c), x(c), x(c), x(c), training=True)
@@ -175,6 +175,11 @@ LAID: dict[str, Callable[[Any, Any, Make], Any]] = {
             (x(2, s, t), x(2, s, t, dtype=torch.int64)),
         )
     ],
+    "pieces of nothing": lambda s, t, x: (
+        x(s, 0, t).split(2, 1),
+        x(s, t)[:0].split(0),
+        x(t, s)[:, :0].split(s, 1),
+    ),
     "draws": lambda s, t, x: (
         torch.normal(x(s, t).t(), x(s, t).t()),
         torch.normal(x(s, t).t(), 1.0),

@@ -210,6 +210,15 @@ def test_what_is_made_of_images_lies_as_eagers() -> None:
         "rolled by its size": lambda x, g: aten.roll(x, [6, 1], [2, 3]),
         "rolled flat": lambda x, g: aten.roll(x, [1]),
         "stacked": lambda x, g: [aten.stack([x, y], d) for y in (x, g) for d in range(x.dim() + 1)],
+        "transformed": lambda x, g: [
+            made
+            for dims in ([0], [1], [3], [0, 2], [1, 0], [3, 2, 1])
+            for made in (aten._fft_r2c(x, dims, 0, True), aten._fft_c2c(g + 0j, dims, 0, True))
+        ],
+        "padded": lambda x, g: [
+            aten.reflection_pad2d(x, [1] * 4),
+            aten.replication_pad2d(x, [1] * 4),
+        ],
         "reflected": lambda x, g: aten.reflection_pad2d_backward(g, x, [0] * 4),
         "replicated": lambda x, g: aten.replication_pad2d_backward(g, x, [0] * 4),
         "groups": lambda x, g: aten.native_group_norm_backward(
