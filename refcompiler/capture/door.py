@@ -45,6 +45,7 @@ from refcompiler.capture.policy import (
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.state import leaves
 from refcompiler.capture.wrappers import is_fake, is_wrapper
+from refcompiler.caught import CAUGHT, may_raise
 from refcompiler.fakes.composed import RULES, laid
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
@@ -209,6 +210,7 @@ class Recorder:
         self.element_indices = 0  # blocks in which tensors of one element index as tensors
         self.place: Callable[[], tuple[str, tuple]] = lambda: ("", ())
         self.step: Callable[[], int] = lambda: 0  # which root instruction runs
+        self.is_caught: Callable[[], bool] = lambda: False  # whether a handler stands around it
         self.last_step = -1  # the one that has recorded last
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
         self.steady: Callable[[Any, torch.fx.Node], torch.Tensor | None] = lambda *given: None
@@ -418,6 +420,8 @@ class Recorder:
         node = graph.create_node(op, target, args, kwargs, stem)
         node.meta["stack_trace"], node.meta["refcompiler_places"] = self.place()
         node.meta["refcompiler_step"] = step = self.step()
+        if self.mutates and (self.is_caught() or may_raise(node)):
+            node.meta[CAUGHT] = True
         self.recorded += 1
         if self.scope is self.root:
             if self.gathers:
