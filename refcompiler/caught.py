@@ -12,7 +12,16 @@ import torch
 #: then, or a handler of the program's stands around it.
 CAUGHT = "refcompiler_caught"
 #: What their names begin with that look at positions, classes or matrices.
-_LOOKING = ("embedding", "gather", "index_", "scatter", "take", "cross_entropy", "nll_loss", "put")
+_LOOKING: tuple[str, ...] = (
+    "embedding",
+    "gather",
+    "index_",
+    "scatter",
+    "take",
+    "cross_entropy",
+    "nll_loss",
+    "put",
+)
 _LOOKING += ("multinomial", "one_hot", "cholesky", "inverse", "linalg_", "repeat_interleave")
 _ENDS = " = None\n"
 
