@@ -33,7 +33,7 @@ from torch.fx.node import base_types
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.capture import held, numbers
+from refcompiler.capture import held, numbers, replaced
 from refcompiler.capture.generators import held_by
 from refcompiler.capture.known import known_value
 from refcompiler.capture.policy import (
@@ -400,13 +400,17 @@ class Recorder:
         if kind in (MethodDescriptorType, WrapperDescriptorType) or (
             kind is FunctionType and function.__module__ == "torch._tensor"
         ):
-            if name in _OPERATORS and not node_kwargs:
+            if replaced.is_replaced_method(name):
+                target = replaced.held(function)
+            elif name in _OPERATORS and not node_kwargs:
                 target = _OPERATORS[name]
             else:
                 op, target = "call_method", name
         elif not isinstance(function, FunctionType) and type(function).__name__ == "method-wrapper":
             target, node_args = getattr, (node_args[0], name)
             node_kwargs = {}
+        elif replaced.is_replaced(function):
+            target = replaced.held(function)
         self.add(op, target, node_args, node_kwargs, result)
         self.mutates |= _mutates(name) or "out" in kwargs
 
@@ -504,6 +508,7 @@ class Door(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.recorder.suspended:
             return func(*args, **kwargs)
+        func = replaced.running(func)
         name = operation_name(func)
         cls = None
         if self.recorder.kinds:

@@ -24,7 +24,7 @@ from refcompiler.capture.lookup import asks, find, is_heap
 from refcompiler.capture.models.printing import operand
 from refcompiler.capture.natively import natively
 from refcompiler.capture.personal import has_own_order
-from refcompiler.capture.pulled import Delegate, Pulled
+from refcompiler.capture.pulled import Delegate, Later, Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
@@ -502,7 +502,7 @@ class Operators(Identity):
         )
 
     def unwrapped(self, value: Any) -> Any:
-        return value.iterator if type(value) is Pulled else value
+        return value.iterator if type(value) in (Pulled, Later) else value
 
     def stepping(self, iterator: Any) -> Run | None:
         """What is left to do for the next item, if that runs Python code."""
