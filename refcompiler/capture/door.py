@@ -307,6 +307,8 @@ class Recorder:
         if isinstance(value, tuple):  # named tuples of results
             return tuple([self.argument(v) for v in value])
         if hasattr(kind, "dtype") and kind.__module__ == "numpy" and hasattr(value, "item"):
+            if kind.__name__.startswith("bool"):  # of which torch makes floats in products
+                raise Break("operation-not-modelled", "an operation with one of numpy's bools")
             return value.item()  # torch takes a numpy scalar as the Python number
         if kind is FunctionType or (callable(value) and not isinstance(value, type)):
             raise Break("higher-order", f"a {kind.__name__} is an argument of an operation")

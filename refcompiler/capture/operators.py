@@ -15,6 +15,8 @@ import torch
 from refcompiler.capture import arithmetic, floats, told
 from refcompiler.capture.addresses import STAND_INS, Address
 from refcompiler.capture.arithmetic import SIGNS
+from refcompiler.capture.arrays.array import Array
+from refcompiler.capture.arrays.tensors import with_scalar
 from refcompiler.capture.contents import check_inherited, contents, given_back
 from refcompiler.capture.displays import joined, plain_items
 from refcompiler.capture.identity import Identity
@@ -274,6 +276,10 @@ class Operators(Identity):
         if type(a) is LazyMethod or type(b) is LazyMethod:
             a, b = [self.bound(x) if type(x) is LazyMethod else x for x in (a, b)]
         if issubclass(type(a), torch.Tensor) or issubclass(type(b), torch.Tensor):
+            if type(a) is Array or type(b) is Array:
+                found = with_scalar(self, function, a, b)
+                if found is not NotImplemented:
+                    return found
             if self.recorder.floats:
                 found = floats.arithmetic(self, function, a, b)
                 if found is not NotImplemented:
