@@ -267,6 +267,7 @@ class Calls(Instances):
             module in LEAF_MODULES
             and (function.__name__ in OPERATION_MODELS or self.fits_operation(args, kwargs))
             and not replaced.is_replaced(function)
+            and not replaced.calls_replaced(function)
         ):
             return self.call_operation(function, args, kwargs)
         home = function.__globals__.get("__name__")

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
 import torch
 from torch.fx.node import _get_qualified_name
 
+from refcompiler.capture.policy import LEAF_MODULES
+
 _METHODS = dict(vars(torch.Tensor))
+#: What the modules had by their names when this was imported.
+_SPACES = {name: dict(vars(sys.modules[name])) for name in LEAF_MODULES if name in sys.modules}
+_READ: dict[CodeType, tuple[tuple[str, str], ...]] = {}
 _NAMES: dict[Callable, list[str]] = {}
 _HELD: dict[Callable, Callable] = {}
 
@@ -52,6 +57,34 @@ def running(function: Any) -> Any:
             if found is function and is_replaced_method(name):
                 return _METHODS.get(name, getattr(torch._C.TensorBase, name, function))
     return function
+
+
+def calls_replaced(function: FunctionType) -> bool:
+    """Whether a function of ``LEAF_MODULES``, or one that it calls there, has been given another
+    one to call: ``F.multi_head_attention_forward`` calls what stands in ``F``."""
+    return any(
+        vars(sys.modules[module]).get(name) is not _SPACES[module].get(name)
+        for module, name in _read_by(function)
+    )
+
+
+def _read_by(function: FunctionType) -> tuple[tuple[str, str], ...]:
+    found = _READ.get(function.__code__)
+    if found is None:
+        pending, seen = [function], {function}
+        read: set[tuple[str, str]] = set()
+        while pending:
+            one = pending.pop()
+            space = _SPACES.get(one.__module__, {})
+            for name in one.__code__.co_names:
+                if name in space:
+                    read.add((one.__module__, name))
+                    value = space[name]
+                    if type(value) is FunctionType and value not in seen:
+                        seen.add(value)
+                        pending.append(value)
+        found = _READ[function.__code__] = tuple(sorted(read))
+    return found
 
 
 def held(function: Callable) -> Callable:

@@ -14,6 +14,7 @@ import refcompiler
 from refcompiler.capture.replaced import is_replaced
 
 CALLED: list[str] = []
+ATTENTION = torch.nn.MultiheadAttention(2, 1)
 
 
 def mine(function: Any) -> Any:
@@ -29,7 +30,7 @@ def program(x: torch.Tensor) -> list[torch.Tensor]:
         F.relu(x), torch.sigmoid(x), x.tanh(), x.sum(), F.linear(x, x), gelu(x), F.softmax(x, -1),
         torch.einsum("ij,kj->ik", x, x), F.scaled_dot_product_attention(x, x, x), x.split(1)[0],
         torch.cat([x, x]), torch.nn.ReLU()(x), torch.stack([x]), F.layer_norm(x, (2,)),
-        torch.nn.Dropout(0.0)(x),
+        torch.nn.Dropout(0.0)(x), ATTENTION(x, x, x, need_weights=False)[0],
     ]  # fmt: skip
 
 
