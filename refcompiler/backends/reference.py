@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from refcompiler.backends.registry import register_backend
+from refcompiler.caught import last_caught
 
 _LOW = (torch.float16, torch.bfloat16, torch.float32)
 _LOW_COMPLEX = (torch.complex32, torch.complex64)
@@ -46,7 +47,7 @@ class _Raised(torch.fx.Interpreter):
 
 def _interpreter(kind: type[torch.fx.Interpreter], graph: torch.fx.GraphModule) -> Any:
     """A new one for each run: it keeps values, and after an error modes that are on."""
-    made = kind(graph)
+    made = kind(graph, garbage_collect_values=last_caught(graph.graph) is None)
     made.extra_traceback = False  # the message is the operation's own
     return made
 

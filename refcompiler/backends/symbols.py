@@ -20,6 +20,7 @@ from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 from torch.utils._python_dispatch import _disable_current_modes
 
+from refcompiler.caught import hold_for_handlers
 from refcompiler.shapes.floats import FLOAT
 from refcompiler.shapes.known import environment_of
 from refcompiler.shapes.node import SYMBOLS
@@ -106,6 +107,7 @@ def _copy(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[torch
     result = copied.graph_copy(graph.graph, {}, return_output_node=True)
     output, original = result
     copied.output(output).meta = dict(original.meta)
+    hold_for_handlers(copied)
     return torch.fx.GraphModule(graph, copied), list(copied.find_nodes(op="placeholder"))
 
 

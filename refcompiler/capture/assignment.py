@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import types
-from types import CellType, FunctionType, ModuleType
+from types import CellType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import torch
@@ -322,6 +322,14 @@ class Assignment(Attributes):
             return
         if external is None or issubclass(type(value), (type, ModuleType)) or is_kept_in_c(found):
             raise Break("external-object", f"deletion of {name}")
-        if type(found := self.plain_attribute(value, name)) is Run:
-            self.invoke(self.frame, *found)
+        missing = False
+        try:
+            if type(held := self.plain_attribute(value, name)) is Run:
+                self.invoke(self.frame, *held)
+        except AttributeError:
+            if type(found) is not MemberDescriptorType:
+                raise
+            missing = True
+        if missing:
+            raise AttributeError(name)  # as slots say it
         self.write_attribute(external, name, DELETED)

@@ -444,12 +444,14 @@ class Attributes(ClassAttributes):
             overlaid = self.overlay.get((id(value), name), UNSET)
             if overlaid is not UNSET and overlaid is not DELETED:
                 return overlaid
-            if overlaid is DELETED:
-                raise AttributeError(name)
-            if name not in filled_slots(value):
+            if overlaid is not DELETED and name not in filled_slots(value):
                 parent = self.sources.make("filled", external.source)
                 self.lazy(parent, filled_slots(value))
                 self.guard("ABSENT", parent, name)
+                overlaid = DELETED
+            if overlaid is DELETED:
+                text = f"'{type(value).__name__}' object has no attribute '{name}'"
+                raise AttributeError(text, name=name, obj=value)
             return self.lazy(self.slot(external, name), object.__getattribute__(value, name))
         getter_source, getter = self.find_guarded(kind, "__get__")
         if type(getter) is FunctionType:

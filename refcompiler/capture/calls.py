@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from refcompiler.capture import replaced
 from refcompiler.capture.arrays.calls import call_numpy
 from refcompiler.capture.caches import call_cached
 from refcompiler.capture.displays import DISPLAYED, construct, mapping, sequence
@@ -262,8 +263,11 @@ class Calls(Instances):
         if code is MODULE_CALL and enter_module(self, frame, function, args, kwargs):
             return CALLED
         module = function.__module__ or ""
-        if module in LEAF_MODULES and (
-            function.__name__ in OPERATION_MODELS or self.fits_operation(args, kwargs)
+        if (
+            module in LEAF_MODULES
+            and (function.__name__ in OPERATION_MODELS or self.fits_operation(args, kwargs))
+            and not replaced.is_replaced(function)
+            and not replaced.calls_replaced(function)
         ):
             return self.call_operation(function, args, kwargs)
         home = function.__globals__.get("__name__")

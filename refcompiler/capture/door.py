@@ -33,7 +33,7 @@ from torch.fx.node import base_types
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.capture import held, numbers
+from refcompiler.capture import held, numbers, replaced
 from refcompiler.capture.generators import held_by
 from refcompiler.capture.known import known_value
 from refcompiler.capture.policy import (
@@ -45,6 +45,7 @@ from refcompiler.capture.policy import (
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.state import leaves
 from refcompiler.capture.wrappers import is_fake, is_wrapper
+from refcompiler.caught import CAUGHT, may_raise
 from refcompiler.fakes.composed import RULES, laid
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
@@ -209,6 +210,7 @@ class Recorder:
         self.element_indices = 0  # blocks in which tensors of one element index as tensors
         self.place: Callable[[], tuple[str, tuple]] = lambda: ("", ())
         self.step: Callable[[], int] = lambda: 0  # which root instruction runs
+        self.is_caught: Callable[[], bool] = lambda: False  # whether a handler stands around it
         self.last_step = -1  # the one that has recorded last
         self.metadata: Callable[[str, torch.Tensor], Any] = metadata
         self.steady: Callable[[Any, torch.fx.Node], torch.Tensor | None] = lambda *given: None
@@ -305,6 +307,8 @@ class Recorder:
         if isinstance(value, tuple):  # named tuples of results
             return tuple([self.argument(v) for v in value])
         if hasattr(kind, "dtype") and kind.__module__ == "numpy" and hasattr(value, "item"):
+            if kind.__name__.startswith("bool"):  # of which torch makes floats in products
+                raise Break("operation-not-modelled", "an operation with one of numpy's bools")
             return value.item()  # torch takes a numpy scalar as the Python number
         if kind is FunctionType or (callable(value) and not isinstance(value, type)):
             raise Break("higher-order", f"a {kind.__name__} is an argument of an operation")
@@ -398,13 +402,17 @@ class Recorder:
         if kind in (MethodDescriptorType, WrapperDescriptorType) or (
             kind is FunctionType and function.__module__ == "torch._tensor"
         ):
-            if name in _OPERATORS and not node_kwargs:
+            if replaced.is_replaced_method(name):
+                target = replaced.held(function)
+            elif name in _OPERATORS and not node_kwargs:
                 target = _OPERATORS[name]
             else:
                 op, target = "call_method", name
         elif not isinstance(function, FunctionType) and type(function).__name__ == "method-wrapper":
             target, node_args = getattr, (node_args[0], name)
             node_kwargs = {}
+        elif replaced.is_replaced(function):
+            target = replaced.held(function)
         self.add(op, target, node_args, node_kwargs, result)
         self.mutates |= _mutates(name) or "out" in kwargs
 
@@ -418,6 +426,8 @@ class Recorder:
         node = graph.create_node(op, target, args, kwargs, stem)
         node.meta["stack_trace"], node.meta["refcompiler_places"] = self.place()
         node.meta["refcompiler_step"] = step = self.step()
+        if self.mutates and (self.is_caught() or may_raise(node)):
+            node.meta[CAUGHT] = True
         self.recorded += 1
         if self.scope is self.root:
             if self.gathers:
@@ -500,6 +510,7 @@ class Door(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.recorder.suspended:
             return func(*args, **kwargs)
+        func = replaced.running(func)
         name = operation_name(func)
         cls = None
         if self.recorder.kinds:

@@ -28,6 +28,7 @@ from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdRef
 
 from refcompiler.bytecode.decode import Program
 from refcompiler.capture.entering import Handler, entering_ops
@@ -92,7 +93,10 @@ def tells(value: Any) -> bool:
         return True  # while it lives, the end of another does
     if kind is functools.partial:
         return bool(weakref.getweakrefcount(value))
-    if not is_heap(kind) or issubclass(kind, (torch.Tensor, type, BaseException)):
+    if issubclass(kind, torch.Tensor):  # a module of torch's refers weakly to its parameters
+        refs = weakref.getweakrefs(value) if kind is torch.Tensor else ()
+        return any(type(ref) is not WeakIdRef for ref in refs)  # and capture to what it reads
+    if not is_heap(kind) or issubclass(kind, (type, BaseException)):
         return False
     if type(find(kind, "__del__")[1]) is FunctionType:
         return True

@@ -32,7 +32,7 @@ log = logging.getLogger("refcompiler.dynamic")
 
 #: Places whose numbers may become symbols: what a program was given, not what holds it together.
 _PLACES = frozenset(
-    "arg item member dict_item attr slot cell default kwdefault local place start".split()
+    "arg item member dict_item attr slot cell default kwdefault local place start length".split()
 )
 _MARKED, _NAMED, _FROM_THE_START = "marked", "dynamic_sources", "dynamic=True"
 _VALUE, _NOT_KNOWN = "dynamic_values", "unbacked_sources"
@@ -62,6 +62,13 @@ class History:
         self.objects: dict[str, weakref.WeakSet] = {}
         self.held: dict[str, dict[int, Any]] = {}  # the same of those that take no weak reference
         self.noted: dict[Any, Any] = {}  # by the capture that is going on
+        self.lengths: dict[str, set[int]] = {}  # of lists of numbers
+
+    def changes_length(self, key: str, length: int) -> bool:
+        """Note the length of a list; whether it ever was another one."""
+        known = self.lengths.setdefault(key, set())
+        known.add(length)
+        return len(known) > 1
 
     def changes(self, key: Any, value: Any) -> bool:
         """Note ``value``; whether it ever was another one."""
@@ -89,6 +96,7 @@ class History:
         self.changing.clear()
         self.objects.clear()
         self.held.clear()
+        self.lengths.clear()
 
 
 @dataclass

@@ -222,7 +222,7 @@ def _collecting(name: str, helper: Callable, *more: Any, sizes: bool = False) ->
 
 
 _collecting("UNPACK_SEQUENCE", helpers.take, "count")
-_collecting("UNPACK_EX", helpers.collect)
+_collecting("UNPACK_EX", helpers.take_rest, "counts")
 _collecting("LIST_EXTEND", helpers.collect, sizes=True)
 _collecting("SET_UPDATE", helpers.collect)
 _call_ex = HANDLERS["CALL_FUNCTION_EX"]

@@ -207,6 +207,7 @@ class Symbolic(Calls):
         self.callback_of = {}
         self.recorder.place = self.where
         self.recorder.step = lambda: self.steps
+        self.recorder.is_caught = self.is_caught
         self.recorder.metadata = self.read_metadata
         self.recorder.steady = functools.partial(steady, self)
         self.steady: dict[int, tuple[torch.Tensor, Any]] = {}  # inputs whose number is guarded
@@ -279,6 +280,14 @@ class Symbolic(Calls):
                 places.append(Place(frame.program, frame.ip, space, frame.mapping))
             frame = frame.back
         return text, tuple(reversed(places))
+
+    def is_caught(self) -> bool:
+        """Whether code of the program's would run if the instruction at hand raised."""
+        return any(
+            f.program.handler_at(f.ip - 1) is not None
+            for f in self._frames()
+            if not f.globals.get("__name__", "").startswith("torch.")
+        )
 
     def described_globals(self, space: dict[str, Any]) -> dict[str, Any]:
         """The globals of a frame in a traceback that may be asked for after they have died."""

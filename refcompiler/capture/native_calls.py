@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextvars import Context, ContextVar
 from decimal import Decimal
+from itertools import chain
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -54,7 +55,7 @@ from refcompiler.capture.policy import (
     is_operation,
     operation_name,
 )
-from refcompiler.capture.pulled import Pulled
+from refcompiler.capture.pulled import Later, Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.functions import BLOCKS, call_block
@@ -509,7 +510,8 @@ class NativeCalls(Texts):
         iterates, calls = name in ITERATING, name in CALLING
         if args and (function is reversed or merges(function, name)):
             args = [*args[:-1], whole(self, function, args[-1])]
-        forced = [self.pass_native(a, iterates, calls) for a in args]
+        later = len(args) > 1 or function is chain
+        forced = [self.pass_native(a, iterates, calls, later) for a in args]
         named = {k: self.pass_native(v, False, calls) for k, v in kwargs.items()}
         if _reads(function, name):
             forced = [self.read_in_c(value, name) for value in forced]
@@ -552,8 +554,10 @@ class NativeCalls(Texts):
             raise Break("external-object", f"{name} of a {type(value).__name__}")
         return inside
 
-    def pass_native(self, value: Any, iterates: bool = False, calls: bool = False) -> Any:
-        """``value`` as C code may see it that ``iterates`` over it or ``calls`` it."""
+    def pass_native(
+        self, value: Any, iterates: bool = False, calls: bool = False, later: bool = False
+    ) -> Any:
+        """``value`` as C code may see it that ``calls`` it or ``iterates`` over it, maybe later."""
         value = self.force(value)
         kind = type(value)
         if (
@@ -573,18 +577,18 @@ class NativeCalls(Texts):
             return self.callback(value)
         if kind is Context and self.contexts.is_own(value):
             raise Break("c-function", "C code is given a Context")
-        if hasattr(kind, "__next__") and self.is_foreign(value):
+        asked = iterates and self.method_of(kind, "__iter__") is not UNSET  # it may begin anew
+        if hasattr(kind, "__next__") and self.is_foreign(value) and not asked:
             if iterates and type(value) is not reversed:
                 return Pulled(self, value)
             raise Break("external-iterator", f"a {kind.__name__} from outside")
         if iterates and not issubclass(kind, torch.Tensor):
             if self.is_interpreted(value):
                 return Pulled(self, value)
-            if self.method_of(kind, "__iter__") is not UNSET:
+            if asked:
+                return Later(self, value) if later else Pulled(self, self.iter(value), value)
+            if self.has_old_protocol(kind):
                 return Pulled(self, self.iter(value), value)
-            if is_heap(kind) and find(kind, "__iter__")[1] is UNSET:
-                if self.method_of(kind, "__getitem__") is not UNSET:
-                    return Pulled(self, self.iter(value), value)
             value = contents(self, value)
             if self.is_foreign(value):
                 row = "external-iterator" if hasattr(kind, "__next__") else "external-object"

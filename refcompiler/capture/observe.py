@@ -33,6 +33,7 @@ from refcompiler.guards.sources import SCALARS, VIEWS, Source, plain_scalar, vie
 from refcompiler.interpreter.driven import DRIVEN
 from refcompiler.interpreter.frame import UNSET
 
+_NUMBERS = (int, float, bool)
 _NOT_MADE = 1 << 7  # Py_TPFLAGS_DISALLOW_INSTANTIATION
 #: Classes of what is made at once from its parts: their names, and what makes it.
 _COMPOSED: dict[type, tuple[tuple[str, ...], Callable[..., Any]]] = {
@@ -63,6 +64,8 @@ class Observing(Shadows):
             and not issubclass(type(value), (type, FunctionType, *IDENTITY_TYPES))
             and not is_native_enum(type(value))
         )
+
+    continues: bool  # whether capture goes on after a break
 
     # ---- forcing ----------------------------------------------------------------------------
 
@@ -144,6 +147,7 @@ class Observing(Shadows):
             if known.shadow is None and id(value) in self.globals_written:
                 return self._observe_object(known, kind)  # a module's namespace as a dict
             if known.tail is not None:
+                self.refuse_lengths(value, source)
                 tail, known.tail = known.tail, None
                 try:
                     self.shadow_sequence(known).extend([*map(self.force, tail)])
@@ -195,6 +199,8 @@ class Observing(Shadows):
             parts = [(self.member(source, name), getattr(value, name)) for name in names]
             made = make(*self._parts(external, parts))
             return self._adopt(external, made, made)
+        if kind is list or kind is tuple:
+            self.refuse_lengths(value, source)
         if kind in SEQUENCES or (issubclass(type(value), tuple) and hasattr(kind, "_fields")):
             return self.shadow_sequence(external)
         if issubclass(type(value), tuple) and is_structseq(kind):
@@ -226,6 +232,20 @@ class Observing(Shadows):
         if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
             return self.shadow_array(external)
         return value
+
+    def refuse_lengths(self, value: list | tuple, source: Source) -> None:
+        """What a loop with breaks in it has gathered, numbers that tensors had, is of any length.
+
+        Who looks into it behind the loop does so natively, once it was of two.
+        """
+        policy = self.sizes.policy
+        if not self.continues or not policy.automatic or policy.shapes or policy.scalars:
+            return
+        if value and all(type(item) in _NUMBERS for item in value):
+            if policy.history.changes_length(str(source), len(value)):
+                raise Break(
+                    "external-object", f"{source}, numbers of which there are more or fewer"
+                )
 
     def insert(self, target: Any, key: Any, *value: Any) -> None:
         raise NotImplementedError
@@ -281,7 +301,9 @@ class Observing(Shadows):
                 known = External(target.value, target.source)
                 known.tail = []
                 self.external[id(target.value)] = known
-            if known.tail is not None and known.source is target.source:
+            if known.tail is not None:
+                if known.source is not target.source:
+                    self.guard("SAME", target.source, known.source)
                 known.tail.append(value)
                 return
         self.force(target).append(self.force(value))

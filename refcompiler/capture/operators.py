@@ -15,6 +15,8 @@ import torch
 from refcompiler.capture import arithmetic, floats, told
 from refcompiler.capture.addresses import STAND_INS, Address
 from refcompiler.capture.arithmetic import SIGNS
+from refcompiler.capture.arrays.array import Array
+from refcompiler.capture.arrays.tensors import with_scalar
 from refcompiler.capture.contents import check_inherited, contents, given_back
 from refcompiler.capture.displays import joined, plain_items
 from refcompiler.capture.identity import Identity
@@ -24,7 +26,7 @@ from refcompiler.capture.lookup import asks, find, is_heap
 from refcompiler.capture.models.printing import operand
 from refcompiler.capture.natively import natively
 from refcompiler.capture.personal import has_own_order
-from refcompiler.capture.pulled import Delegate, Pulled
+from refcompiler.capture.pulled import Delegate, Later, Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.stepping import COMPOSED, step
@@ -274,6 +276,10 @@ class Operators(Identity):
         if type(a) is LazyMethod or type(b) is LazyMethod:
             a, b = [self.bound(x) if type(x) is LazyMethod else x for x in (a, b)]
         if issubclass(type(a), torch.Tensor) or issubclass(type(b), torch.Tensor):
+            if type(a) is Array or type(b) is Array:
+                found = with_scalar(self, function, a, b)
+                if found is not NotImplemented:
+                    return found
             if self.recorder.floats:
                 found = floats.arithmetic(self, function, a, b)
                 if found is not NotImplemented:
@@ -502,7 +508,7 @@ class Operators(Identity):
         )
 
     def unwrapped(self, value: Any) -> Any:
-        return value.iterator if type(value) is Pulled else value
+        return value.iterator if type(value) in (Pulled, Later) else value
 
     def stepping(self, iterator: Any) -> Run | None:
         """What is left to do for the next item, if that runs Python code."""

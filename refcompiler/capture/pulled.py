@@ -42,6 +42,19 @@ class Pulled:
             return self.machine.force(found)
 
 
+class Later(Pulled):
+    """What C code asks for an iterator only when it gets there, as ``chain`` does.
+
+    ``iterator`` is what the program has given.
+    """
+
+    __slots__ = ()
+
+    def __iter__(self) -> Pulled:
+        with called_back(self.machine):
+            return Pulled(self.machine, self.machine.iter(self.iterator), self.iterator)
+
+
 class Delegate(Pulled):
     """An iterator of the symbolic domain that native code drives for ``yield from``."""
 

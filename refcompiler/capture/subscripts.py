@@ -27,11 +27,12 @@ from refcompiler.capture.values import Lazy, Literal
 from refcompiler.capture.written import (
     delete_item,
     has_item,
+    is_appended,
     is_closed,
+    item_at,
     key_of_size,
     read_item,
     write_item,
-    written_item,
 )
 from refcompiler.interpreter.frame import UNSET
 
@@ -47,7 +48,7 @@ class Subscripts(Operators):
             found = item_of(self, value, self.force(key))
             if found is not UNSET:
                 return found
-        if type(value) is Lazy and is_closed(self, value):
+        if type(value) is Lazy and (is_closed(self, value) or is_appended(self, value)):
             key = self.key_of_item(value, key)
             found = self.lazy_item(value, key)
             if found is not UNSET:
@@ -99,10 +100,9 @@ class Subscripts(Operators):
         kind, key = type(value), key_of_size(self, key)
         if kind in (list, tuple) and type(key) is int:
             self.guard("TYPE", source, kind)
-            self.guard("LENGTH", source, len(value))
-            item = value[key]
-            found = written_item(self, lazy, key % len(value))
-            return self.lazy(self.item(source, key), item) if found is UNSET else found
+            return item_at(self, lazy, key)
+        if is_appended(self, lazy):
+            return UNSET
         if kind in MAPPINGS and type(key) in CONSTANT_TYPES:
             if kind not in MAPPINGS[:2] and key not in value:  # it is made
                 return UNSET

@@ -69,6 +69,52 @@ def is_written_list(machine: Any, lazy: Lazy) -> bool:
     return type(lazy.value) is list and is_closed(machine, lazy)
 
 
+def is_appended(machine: Any, lazy: Lazy) -> bool:
+    """Whether nothing was done to a list but that items were appended."""
+    known = machine.external.get(id(lazy.value))
+    return known is not None and known.tail is not None
+
+
+def length_of_list(machine: Any, lazy: Lazy) -> Any:
+    """The length of a list behind a break, as a symbol; None if it is to be a constant."""
+    source, known = lazy.source, machine.external.get(id(lazy.value))
+    if not machine.continues:
+        return None
+    if known is not None and known.source is not source:
+        machine.guard("SAME", source, known.source)
+        source = known.source
+    number = machine.sizes.number(len(lazy.value), machine.sources.make("length", source))
+    if number is None:
+        return None
+    machine.guard("TYPE", source, list)
+    return number + len(known.tail) if known is not None and known.tail else number
+
+
+def item_at(machine: Any, lazy: Lazy, key: int) -> Any:
+    """An item of a list or tuple of which single items are read: that is there at other lengths.
+
+    One from the end is another item at another length, and so it is read; what was appended comes
+    behind what the list had.
+    """
+    value, known = lazy.value, machine.external.get(id(lazy.value))
+    source, tail = lazy.source, known.tail if known is not None and known.tail is not None else ()
+    if known is not None and known.source is not source:
+        machine.guard("SAME", source, known.source)
+        source = known.source
+    if -len(tail) <= key < 0:
+        return tail[key]
+    place = key + len(tail) if key < 0 else key
+    if not -len(value) <= place < len(value):
+        machine.guard("LENGTH", source, len(value))
+        return [*value, *tail][key]
+    if known is not None and known.written:
+        machine.guard("LENGTH", source, len(value))
+        found = written_item(machine, lazy, place % len(value))
+        if found is not UNSET:
+            return found
+    return machine.lazy(machine.item(source, place), value[place])
+
+
 def written_item(machine: Any, lazy: Lazy, key: Any) -> Any:
     """What was written under ``key`` of a closed container: maybe DELETED, or UNSET."""
     known = machine.external.get(id(lazy.value))

@@ -33,6 +33,7 @@ FORMS: dict[str, tuple[str, str]] = {
     "dict_item": ("dict_getitem({p}, {k})", "{p}[{k}]"),
     "keys": ("list({p})", "{p}.keys()"),
     "values": ("list({p}.values())", "{p}.values()"),
+    "length": ("len({p})", "len({p})"),
     "referent": ("referent({p})", "{p}()"),  # of a weak reference, past a subclass's own call
     "ahead": ("Ahead({p})", "{p}"),  # the items that an iterator will give
     "part": ("account({p})[1][{k}]", "{p}.parts[{k}]"),  # of an iterator over others

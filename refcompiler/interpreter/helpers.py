@@ -105,6 +105,19 @@ def collect(iterable: Any) -> Any:
 
 
 @hidden
+def take_rest(iterable: Any, arg: int) -> Any:
+    """What ``a, *b = iterable`` takes: the rest as a list does, which asks for an iterator anew."""
+    iterator = iter(iterable)
+    found: list[Any] = []
+    while len(found) < arg & 255:
+        try:
+            found += [next(iterator)]
+        except StopIteration:
+            return found
+    return [*found, *[item for item in iterator]]
+
+
+@hidden
 def take(iterable: Any, count: int) -> Any:
     """``count`` items and one more, which is as far as unpacking goes."""
     found: list[Any] = []

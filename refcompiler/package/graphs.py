@@ -13,6 +13,7 @@ from torch.fx.graph import CodeGen, _BoxedCodeGen
 
 from refcompiler.aot.backend import Uncompiled
 from refcompiler.aot.remaining import SELECTIVE
+from refcompiler.caught import hold, last_caught
 from refcompiler.errors import PackageError
 from refcompiler.package.names import place_of
 from refcompiler.package.rows import Home, Packer, Refused, Unpacker, described, register
@@ -44,7 +45,8 @@ def _pack(p: Packer, gm: GraphModule) -> list[Any]:
             raise Refused(f"{error}, an argument of {node.name}{_place(node)}") from None
         nodes.append([node.op, node.name, target, args, kwargs])
     marked = [node.name for node in gm.graph.nodes if SELECTIVE in node.meta]
-    return [nodes, owned, marked, type(gm.graph._codegen) is _BoxedCodeGen]
+    boxed = type(gm.graph._codegen) is _BoxedCodeGen
+    return [nodes, owned, marked, boxed, last_caught(gm.graph)]
 
 
 def _place(node: Node) -> str:
@@ -101,7 +103,12 @@ def _is_target(value: Any) -> bool:
 
 
 def _unpack(
-    u: Unpacker, nodes: list[Any], owned: dict[str, Any], marked: list[str], boxed: bool
+    u: Unpacker,
+    nodes: list[Any],
+    owned: dict[str, Any],
+    marked: list[str],
+    boxed: bool,
+    caught: int | None,
 ) -> GraphModule:
     graph = Graph()
     known: dict[str, Node] = {}
@@ -120,6 +127,8 @@ def _unpack(
         known[name].meta[SELECTIVE] = True
     if boxed:
         graph.set_codegen(_BoxedCodeGen())
+    if caught is not None:
+        hold(graph, caught)
     return GraphModule({name: u.value(value) for name, value in owned.items()}, graph)
 
 

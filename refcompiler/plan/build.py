@@ -27,6 +27,7 @@ from refcompiler.capture.state.leaves import check_leaves, switched, switching
 from refcompiler.capture.state.modes import go_on_in_blocks, leave_modes, mark_leaves
 from refcompiler.capture.state.switches import leave_switches
 from refcompiler.capture.values import is_changed
+from refcompiler.caught import hold_for_handlers
 from refcompiler.errors import BackendError
 from refcompiler.guards.classes import is_plain
 from refcompiler.guards.kinds import Guard
@@ -406,4 +407,5 @@ def _graph(
     nodes = list(graph.find_nodes(op="placeholder"))
     inputs = [given[node][0] for node in nodes]
     names = [writer.read(given[node][1]) for node in nodes]
+    hold_for_handlers(graph)
     return torch.fx.GraphModule(root.module, graph), inputs, names

@@ -43,7 +43,7 @@ from refcompiler.capture.lookup import (
     slot_of,
 )
 from refcompiler.capture.policy import bound_owner
-from refcompiler.capture.pulled import Delegate, Pulled
+from refcompiler.capture.pulled import Delegate, Later, Pulled
 from refcompiler.capture.regions.transforms import Pullback
 from refcompiler.capture.signals import Restart
 from refcompiler.capture.state.contexts import Set
@@ -313,7 +313,7 @@ class Rebuilder(Objects, Iterators, ContextVariables):
             if frame_of(value) is None:
                 names = f"{value.__name__!r}, {value.__qualname__!r}"
                 return self.assign(value, f"{constant(ended)}({constant(kind)}, {names})")
-        if kind is Pulled or kind is Delegate:
+        if kind in (Pulled, Later, Delegate):
             return self.expression(value.iterator)
         if kind in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
             function, parts = value.__reduce__()

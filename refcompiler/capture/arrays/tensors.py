@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,33 @@ def check(tensor: torch.Tensor) -> None:
         raise Break("operation-not-modelled", "Tensor.numpy")
     if tensor.dtype is torch.bfloat16 or tensor.layout is not torch.strided:
         raise Break("operation-not-modelled", f"Tensor.numpy of {tensor.dtype}")
+
+
+_ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, operator.truediv})
+
+
+def with_scalar(m: Any, function: Any, a: Any, b: Any) -> Any:
+    """A tensor and one of numpy's scalars, which torch takes for a number; or NotImplemented.
+
+    A tensor of no dimension that has the number gives its dtype neither, in what is asked here.
+    """
+    if function not in _ARITHMETIC or m.recorder.modes or m.recorder.kinds:
+        return NotImplemented
+    tensor, scalar = (b, a) if type(a) is Array else (a, b)
+    if type(scalar) is not Array or not is_scalar(scalar):
+        return NotImplemented
+    number = scalar._tensor
+    if not tensor.dim() or number.dim() or number.is_complex() or number.requires_grad:
+        return NotImplemented
+    if tensor.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    if scalar is not a:
+        return m.operate(function, tensor, number)
+    if function is operator.sub and tensor.requires_grad:
+        return NotImplemented  # autograd's node would be another one
+    if function is operator.truediv:  # as ``Tensor.__rtruediv__`` does
+        return m.operate(operator.mul, m.operate(torch.reciprocal, tensor), number)
+    return m.operate(function, number, tensor)
 
 
 def array_of(m: Any, tensor: torch.Tensor) -> Array:

@@ -10,8 +10,11 @@ import torch
 
 from refcompiler.capture.models.registry import model
 from refcompiler.capture.natively import interpreting, natively
+from refcompiler.capture.signals import Break
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.frame import UNSET
+
+_FEW = 2
 
 
 class Ordered:
@@ -47,6 +50,9 @@ def in_order(m: Any, frame: Any, items: list[Any], kwargs: Mapping) -> list[Any]
     """``sorted(items, **kwargs)``."""
     key = m.force(kwargs.get("key"))
     keys = items if key is None else [m.force(m.invoke(frame, key, [item])) for item in items]
+    if len(keys) > _FEW and m.continues and any(type(value) is torch.SymFloat for value in keys):
+        if not m.sizes.policy.scalars:  # there are as many plans as orders
+            raise Break("data-dependent-branch", "numbers that change are sorted")
     if any(
         type(value) is torch.SymBool or m.method_of(type(value), "__lt__") is not UNSET
         for value in keys

@@ -36,7 +36,7 @@ from refcompiler.capture.operators import _DUNDERS
 from refcompiler.capture.signals import Break
 from refcompiler.capture.told import text_of
 from refcompiler.capture.values import DELETED, Lazy, Literal, Resume, Run
-from refcompiler.capture.written import is_written_list
+from refcompiler.capture.written import is_appended, is_written_list, length_of_list
 from refcompiler.guards.iterators import numbered
 from refcompiler.interpreter import helpers, recursion
 from refcompiler.interpreter.frame import UNSET
@@ -412,8 +412,13 @@ def _len(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = args[0]
     if type(value) is Literal:
         return len(value.items if value.made is UNSET else value.made)
+    if type(value) is Lazy and is_appended(m, value):
+        if (changing := length_of_list(m, value)) is not None:
+            return changing
     if type(value) is Lazy and (m.is_unread(value) or is_written_list(m, value)):
         inner = value.value
+        if type(inner) is list and (changing := length_of_list(m, value)) is not None:
+            return changing
         if type(inner) in (*SEQUENCES, *MAPPINGS, *SETS):
             m.guard("TYPE", value.source, type(inner))
             m.guard("LENGTH", value.source, len(inner))

@@ -568,6 +568,25 @@ def an_array_and_a_part_of_it():
     return f, [(a, a[1:]), (b, b[1:])]
 
 
+@cases()
+def tensors_and_the_scalars_of_arrays():
+    def f(x, a, b):
+        s, n = a[1], b.max()
+        less = s - x.detach()
+        return x + s, x - s, x * s, x / s, s * x, less, s / x, x / n, n / x.double(), x.sum(0) * n
+
+    singles = A(3).astype(np.float32)
+    return f, [(grad(3, 4), singles, A(2)), (grad(3, 4), singles + 1, A(2))]
+
+
+@cases(graphs=0, breaks=1)
+def a_bool_of_numpys_and_integers():
+    def f(x):
+        return x * np.True_
+
+    return f, [(torch.arange(3),)] * 2
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_captured_as_in_eager(case: Case):
     assert check(case) > 0

@@ -107,6 +107,35 @@ def tensors_written_before() -> Any:
     return f, calls(), [buffer]
 
 
+@cases(graphs=2)
+def values_that_only_a_handler_reads_behind_a_write() -> Any:
+    def f(x, i):
+        unused, used = x * 1, x * 2
+        y = used + 1
+        x.add_(1)
+        try:
+            z = TABLE[i]
+        except IndexError:
+            return unused, used, x.sum()
+        return z + y
+
+    return f, calls()
+
+
+@cases()
+def values_that_the_program_forgets_again_behind_a_write() -> Any:
+    log: list[Any] = []
+
+    def f(x, i):
+        log.append(x * 2)
+        x.add_(1)
+        y = F.embedding(i, TABLE)
+        log.pop()
+        return y
+
+    return f, calls(), [log]
+
+
 @cases()
 def random_numbers_before() -> Any:
     log: list[Any] = []
@@ -324,6 +353,24 @@ def test_a_backend_that_is_given_a_copy_of_the_graph_may_run_it() -> None:
     with pytest.raises(IndexError):
         compiled(x, BAD, 5)
     assert x.tolist() == [9.0] * 4 and log == ["before"] * 3
+
+
+def test_values_behind_a_write_are_there_in_a_copy_of_the_graph() -> None:
+    """A backend that runs the graph as Python: with symbols of torch's it has a copy."""
+
+    def f(x, i):
+        before = x * 1
+        x.add_(1)
+        try:
+            return x[i]
+        except IndexError:
+            return before
+
+    for backend in ("eager", lambda graph, inputs: graph.forward):
+        compiled = refcompiler.compile(f, backend=backend)
+        for size in (4, 5, 6):
+            compiled(torch.zeros(size), GOOD)
+        assert compiled(torch.ones(7), BAD).tolist() == [1.0] * 7
 
 
 def test_what_fails_only_when_it_is_compiled_runs_as_in_eager() -> None:

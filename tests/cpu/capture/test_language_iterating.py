@@ -11,6 +11,7 @@ import operator
 import pytest
 import torch
 
+import refcompiler
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
@@ -300,6 +301,62 @@ def any_all_sum_min_max():
         )  # fmt: skip
 
     return f
+
+
+class Loader:
+    """Its own iterator, which begins anew whenever somebody asks for one."""
+
+    def __init__(self, n):
+        self.n, self.i, self.asked = n, n, 0
+
+    def __iter__(self):
+        self.i, self.asked = 0, self.asked + 1
+        return self
+
+    def __next__(self):
+        if self.i >= self.n:
+            raise StopIteration
+        self.i += 1
+        return self.i
+
+
+def _twice(function):
+    def f(x):
+        return function(OUTSIDE), OUTSIDE.asked, OUTSIDE.i, x + OUTSIDE.i
+
+    return f
+
+
+OUTSIDE = Loader(3)
+_AGAIN = {
+    "starred": lambda b: [first_and_rest(b), [*b, *b], (*b,), {*b}],
+    "map_filter": lambda b: [[*map(str, b)], [*filter(None, b)], [*enumerate(b)]],
+    "zip": lambda b: [dict(zip(b, "abc", strict=True)), [*zip(b, b, [1, 2, 3], strict=False)]],
+    "made": lambda b: [dict.fromkeys(b), set().union(b, b), sum(b), max(b), sorted(b), 2 in b],
+    "chain": lambda b: [[*itertools.chain(b, b)], [*itertools.chain.from_iterable([b, b])]],
+    "itertools": lambda b: [
+        [*itertools.islice(b, 2)],
+        [*itertools.accumulate(b)],
+        [*itertools.product(b, b)],
+        [*itertools.pairwise(b)],
+        [*itertools.compress(b, [1, 0, 1])],
+    ],  # fmt: skip
+}
+
+
+def first_and_rest(b):
+    first, *rest = b
+    return first, rest
+
+
+@pytest.mark.parametrize("name", _AGAIN)
+def test_an_iterator_from_outside_that_begins_anew(name: str) -> None:
+    compiled = refcompiler.compile(_twice(_AGAIN[name]), backend="eager")
+    seen = []
+    for call in (compiled, _twice(_AGAIN[name])):
+        OUTSIDE.__init__(3)  # type: ignore[misc]
+        seen.append(str([call(torch.zeros(2)), call(torch.ones(2))]))
+    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize("case", cases, ids=str)

@@ -217,7 +217,7 @@ def whose_dict_is_held_on(log, x):
     return y
 
 
-@ends(graphs=4, breaks=2, recompiles=1)  # the graph ends before what ends it
+@ends(graphs=3, breaks=2)  # the graph ends before what ends it
 def behind_a_break(log, x):
     holder = Holder(told(log, x))
     y = holder.step()

@@ -648,6 +648,33 @@ def class_statement_inside():
     return f
 
 
+@cases()
+def slots_without_a_value():
+    class Point:
+        __slots__ = ("a", "b")
+
+    given = Point()
+
+    def f(x):
+        told = []
+        for point in (given, Point()):
+            for again in range(2):
+                try:
+                    point.b
+                except AttributeError as error:
+                    told.append((str(error), error.name, error.obj is point))
+                try:
+                    del point.b
+                except AttributeError as error:
+                    told.append((str(error), error.name))
+                if not again:
+                    point.b = x
+                    del point.b
+        return x + 1, told
+
+    return f, [(t(2),)] * 2
+
+
 @pytest.mark.parametrize("case", cases, ids=str)
 def test_objects(case: Case) -> None:
     assert check(case) > 0

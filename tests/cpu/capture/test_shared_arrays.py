@@ -151,7 +151,7 @@ def views_global():
     return f, [(torch.ones(4),) for _ in range(3)], [buf, win]
 
 
-@cases(graphs=3, breaks=2)
+@cases(graphs=2, breaks=1)
 def views_two_frames():
     def g(v, x):
         torch._dynamo.graph_break()

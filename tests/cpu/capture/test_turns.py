@@ -48,7 +48,7 @@ def losses_in_an_array() -> Any:
     return _kept(lambda: np.zeros(TURNS))
 
 
-@cases(graphs=3, breaks=4, recompiles=2)
+@cases(graphs=4, breaks=3, recompiles=2)
 def numbers_of_arrays() -> Any:
     def f(x, rates):
         kept = np.zeros((2, TURNS), np.float32)

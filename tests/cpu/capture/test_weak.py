@@ -162,6 +162,20 @@ def tensor_weak():
     return f, three()
 
 
+@cases(graphs=2, breaks=2)
+def tensor_that_ends_behind_a_break():
+    def f(x):
+        y = x * 2
+        r = weakref.ref(y)
+        torch._dynamo.graph_break()
+        z = x + 1
+        alive = r() is y
+        del y
+        return z, alive, r() is None
+
+    return f, three()
+
+
 @cases()
 def cb_outside_obj():
     log = []

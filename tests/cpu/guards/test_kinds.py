@@ -368,6 +368,7 @@ def test_sources_read_alike() -> None:
         (s.make("member", s.make("dict", x), "w", "w"), box),
         (s.make("dict_item", x, "k"), table),
         (s.make("item", s.make("keys", x), 1), {1: 1, (2, 3): 2}),
+        (s.make("length", x), [1, 2, 3]),
         (s.make("item", s.make("values", x), 1), {1: 1, (2, 3): box}),
         (s.make("referent", x), weakref.ref(box)),
         (s.make("handled", None), None),
