@@ -26,7 +26,7 @@ _goes_to = torch._C._will_engine_execute_node
 
 
 class Port(torch.autograd.Function):
-    """``apply(call, places, *inputs, *results)``: the inputs.
+    """``apply(call, keys, *inputs, *results)``: the inputs.
 
     ``call``: a reference to its function of autograd. ``keys``: of the results.
     """
@@ -105,6 +105,7 @@ def kept(
 
 def call_of(node: Any) -> Any:
     """The compiled function of a call whose results have ``node``, which may be another one's."""
-    if hasattr(node, "at"):  # a gate's
-        node, _ = node.at
+    at = getattr(node, "at", None)
+    if type(at) is tuple and len(at) == 2:  # a gate's; others' functions may have one of their own
+        node, _ = at
     return getattr(node, "call", node)
