@@ -19,13 +19,14 @@ SECTIONS = (
     "kernels_serial",
     "draws",
     "cpu",
+    "cpu.steps",
     "compile_time",
     "aot.compiling",
     "aot.calling",
     "aot.memory",
 )
 # Measured when named: long ones, and those of machines with a CUDA device.
-ELSEWHERE = ("cpu_kinds", "cpu_families", "gpu", "gpu_more", "gpu_kinds")
+ELSEWHERE = ("cpu_kinds", "gpu", "gpu_more", "gpu_kinds")
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import math
 import os
 import statistics
@@ -28,7 +27,6 @@ from fastpath import workspace
 
 AGAINST = "inductor"
 KERNELS, FEW = 0.60, 1.05  # the geometric mean that is aimed at, and the worst
-GOALS = {"inference": 0.85, "training": 0.90}
 SHARE = 0.85  # of a copy's speed
 COPY = "a copy and a sum of as many bytes"
 PROCESSES = 5  # with memory of their own
@@ -213,64 +211,6 @@ def _memory_is_kept() -> Iterator[None]:
                 mallopt(option, usual)
 
 
-# -- models ------------------------------------------------------------------------------------
-
-
-def _step(
-    model: torch.nn.Module, call: Callable[..., Any], inputs: dict[str, torch.Tensor]
-) -> Callable[[], object]:
-    def step() -> None:
-        result(call(**inputs)).square().mean().backward()
-        model.zero_grad(set_to_none=True)
-
-    return step
-
-
-def inference(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
-    for name in MODELS:
-        if only and name not in only:
-            continue
-        model, inputs = made(name)
-        model.eval()
-        ours, theirs = both(model)
-        with torch.no_grad():
-            expected = result(model(**inputs))
-            torch.testing.assert_close(result(ours(**inputs)), expected, rtol=1e-3, atol=1e-3)
-            ways = functools.partial(ours, **inputs), functools.partial(theirs, **inputs)
-            yield _model(name, "inference", *ways, clock)
-
-
-def training(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
-    for name in MODELS:
-        if only and name not in only:
-            continue
-        model, inputs = made(name)
-        ours, theirs = both(model)
-        yield _model(
-            name, "training", _step(model, ours, inputs), _step(model, theirs, inputs), clock
-        )
-
-
-def _model(
-    name: str, part: str, ours: Callable[[], object], theirs: Callable[[], object], clock: Clock
-) -> Row:
-    ours()
-    report = fastpath.last_report()
-    row = compare(
-        f"{name}, {part}",
-        ours,
-        theirs,
-        against=AGAINST,
-        goal=GOALS[part],
-        rounds=9,
-        sample=0.05,
-        clock=clock,
-    )
-    made = [report, *report.backwards]
-    count, calls = sum(r.kernels for r in made), sum(sum(r.aten_calls.values()) for r in made)
-    return replace(row, note=f"{count} kernels, {calls} ATen calls")
-
-
 # -- memory ------------------------------------------------------------------------------------
 
 
@@ -283,6 +223,16 @@ def memory(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
         yield Row(
             f"{name}, peak of a training step", a, b, a / b, a / b, a / b, 1, AGAINST, 1.0, unit="B"
         )
+
+
+def _step(
+    model: torch.nn.Module, call: Callable[..., Any], inputs: dict[str, torch.Tensor]
+) -> Callable[[], object]:
+    def step() -> None:
+        result(call(**inputs)).square().mean().backward()
+        model.zero_grad(set_to_none=True)
+
+    return step
 
 
 def _peak_of_its_own(name: str, ours: bool) -> float:
@@ -329,10 +279,8 @@ def first(clock: Clock, rounds: int, only: Collection[str]) -> Iterator[Row]:
 
 PARTS: dict[str, Callable[[Clock, int, Collection[str]], Iterator[Row]]] = {
     "kernels": kernels,
-    "inference": inference,
-    "training": training,
     "memory": memory,
     "first": first,
     "bandwidth": bandwidth,
 }
-MEANS = {"kernels": KERNELS, **GOALS, "memory": 1.0}
+MEANS = {"kernels": KERNELS, "memory": 1.0}

@@ -1,4 +1,4 @@
-"""The models of the section: two or three layers of each kind, at sizes where kernels matter."""
+"""Models of the CPU's sections: two or three layers of each kind, at sizes where kernels matter."""
 
 from __future__ import annotations
 
@@ -199,5 +199,5 @@ def made(name: str) -> Made:
 
 
 def result(output: Any) -> torch.Tensor:
-    """The tensor that a model is judged by."""
-    return output if isinstance(output, torch.Tensor) else output.logits
+    """The tensor that a model is judged by: the first of what it gives."""
+    return output if isinstance(output, torch.Tensor) else output[0]

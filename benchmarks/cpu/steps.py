@@ -1,9 +1,12 @@
-"""Models of many families on the CPU against inductor: inference, and a training step.
+"""Models on the CPU against inductor: inference, and a training step.
 
-Larger than those whose capture is timed, so that kernels matter: rows of 128, 4 texts of 64 tokens,
+The ten of :mod:`benchmarks.cpu.models`, and small ones of each third family of transformers, larger
+than those whose capture is timed, so that kernels matter: rows of 128, 4 texts of 64 tokens,
 images of 64x64. Each is measured in a process of its own, processor time of one thread in turns,
-and its result is compared with eager's first. A family takes half a minute to several, most
-of it in the C++ compiler, and the section runs when it is named.
+and its result is compared with eager's first. A model takes half a minute to several, most of it
+in the C++ compiler.
+
+    python -m benchmarks.cpu.steps [NAME ...]
 """
 
 from __future__ import annotations
@@ -21,12 +24,17 @@ from typing import Any
 import torch
 
 import fastpath
-from benchmarks.cpu.measure import AGAINST, GOALS, both, whole
+from benchmarks.cpu.measure import AGAINST, both, whole
+from benchmarks.cpu.models import MODELS, made, result
 from benchmarks.family_models import BOTH, IMAGES, SOUND, TEXT, configuration
 from benchmarks.fresh import figures
 from benchmarks.harness import Row, compare, table
 
-FAMILIES = [*IMAGES, *SOUND, *BOTH, *TEXT][::3]  # of all an hour and a half
+GOALS = {"inference": 0.85, "training": 0.90}
+FAMILIES = [*IMAGES, *SOUND, *BOTH, *TEXT]
+SMALL = ", small"
+ALL = [*MODELS, *(name + SMALL for name in FAMILIES)]
+CHOSEN = [*MODELS, *(name + SMALL for name in FAMILIES[::3])]  # all take an hour and a half
 ROUNDS = 9
 _WIDTHS = {
     128: "hidden_size d_model n_embd dim embedding_size word_embed_proj_dim",
@@ -42,8 +50,8 @@ SIZES = {name: size for size, names in _WIDTHS.items() for name in names.split()
 TOLERANCE, TINY = 0.03, 1e-4
 
 
-def rows(names: Iterable[str] = FAMILIES) -> list[Row]:
-    """A row for each family and mode, below one for all of each mode. A family that inductor cannot
+def rows(names: Iterable[str] = CHOSEN) -> list[Row]:
+    """A row for each model and mode, below one for all of each mode. A model that inductor cannot
     do, or that takes too long, is named there, and has no part in the mean.
 
     RuntimeError: what :func:`measured` raises, of ours.
@@ -61,7 +69,7 @@ def rows(names: Iterable[str] = FAMILIES) -> list[Row]:
                 print(f"{row.name}: {row.ratio:.2f} {row.note}", flush=True)
                 found[part].append(row)
     means = [
-        whole(f"{len(each)} families, {part} (geometric mean; best and worst)", each, GOALS[part])
+        whole(f"{len(each)} models, {part} (geometric mean; best and worst)", each, GOALS[part])
         for part, each in found.items()
         if each
     ]
@@ -72,7 +80,7 @@ def rows(names: Iterable[str] = FAMILIES) -> list[Row]:
 
 def _of_its_own(name: str) -> list[list[float]] | str:
     """What :func:`measured` gives for each mode, in a process with one thread, or why nothing."""
-    script = f"from benchmarks.cpu_families import measured as m; print(*m({name!r}))"
+    script = f"from benchmarks.cpu.steps import measured as m; print(*m({name!r}))"
     try:
         numbers = figures(script, {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"})
     except subprocess.TimeoutExpired as error:
@@ -98,7 +106,7 @@ def measured(name: str) -> list[float]:
     torch.set_num_threads(1)
     found: list[float] = []
     for part in GOALS:
-        model, inputs = built(name)
+        model, inputs = built(name, part == "training")
         ours, theirs = both(model)
         steps = [_step(model, call, inputs, part == "training") for call in (model, ours, theirs)]
         expected, values = ([t.detach().clone() for t in step()] for step in steps[:2])
@@ -123,12 +131,17 @@ def measured(name: str) -> list[float]:
     return found
 
 
-def built(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
-    """The family's model in evaluation mode, so that nothing is drawn, and its arguments."""
+def built(name: str, trained: bool) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """A model in which nothing is drawn, and its arguments: one of the ten as it is trained or
+    evaluated, a family's in evaluation mode."""
+    if name in MODELS:
+        model, inputs = made(name)
+        return model.train(trained), inputs
     import transformers
 
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
+    name = name.removesuffix(SMALL)
     config = configuration(name, sizes=SIZES)
     config.use_cache = False
     model = getattr(transformers, f"{name}Model")(config).eval()
@@ -149,14 +162,16 @@ def _step(
     The square's mean is the same for whatever comes out of a layer norm: its gradients are none.
     """
     with torch.no_grad():
-        weights = torch.randn(model(**inputs)[0].shape, generator=torch.Generator().manual_seed(0))
+        weights = torch.randn(
+            result(model(**inputs)).shape, generator=torch.Generator().manual_seed(0)
+        )
 
     def infer() -> list[torch.Tensor]:
         with torch.no_grad():
-            return [call(**inputs)[0]]
+            return [result(call(**inputs))]
 
     def train() -> list[torch.Tensor]:
-        (call(**inputs)[0] * weights).mean().backward()
+        (result(call(**inputs)) * weights).mean().backward()
         found = list(_gradients(model))
         model.zero_grad(set_to_none=True)
         return found
@@ -169,12 +184,12 @@ def _gradients(model: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu_families")
-    parser.add_argument("names", nargs="*", default=FAMILIES, metavar="NAME", help="families")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu.steps")
+    parser.add_argument("names", nargs="*", default=CHOSEN, metavar="NAME", help="models")
     names = parser.parse_args().names
-    unknown = [name for name in names if name not in FAMILIES]
+    unknown = [name for name in names if name not in ALL]
     if unknown:
-        parser.error(f"no family {unknown[0]!r}: choose from {', '.join(FAMILIES)}")
+        parser.error(f"no model {unknown[0]!r}: choose from {'; '.join(ALL)}")
     print(table(rows(names)))
 
 
