@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -18,12 +19,14 @@ def derived(
     more: Sequence[Any],
     first: int,
     asks: bool,
+    summed: Callable[[Sequence[torch.Tensor]], AbstractContextManager[None]],
 ) -> tuple[dict[int, Any], Depends | None]:
     """The last of the derivatives that ``chain`` says, by number; ``asks``: what it depends on.
 
     ``results``: by the number of their tangents, which are ``tangents``; ``inputs``: by their
     numbers. ``first``: that of the first tangent, behind which those of what comes back to
-    derivatives go on: ``more``, of all in the chain.
+    derivatives go on: ``more``, of all in the chain. ``summed``: around a run of the engine that
+    makes no graph, from what it is given on.
     """
     known = {first + n: tangents[n] for n in results}
     with torch.enable_grad():
@@ -47,9 +50,10 @@ def derived(
         found = {}
         if not pairs:
             continue
-        with torch.set_grad_enabled(again):
+        begun = [end for end, _ in pairs]
+        with torch.set_grad_enabled(again), nullcontext() if again else summed(begun):
             made = torch.autograd.grad(
-                [end for end, _ in pairs],
+                begun,
                 [*ends.values()],
                 [g for _, g in pairs],
                 create_graph=again,

@@ -15,6 +15,7 @@ from refcompiler.aot.draws import normal_in_gaps
 from refcompiler.aot.effects import checks
 from refcompiler.aot.nodes import functionally, kind_of, traces_plainly
 from refcompiler.aot.statistics import write_statistics, writes_statistics
+from refcompiler.aot.sums import ADD, Sums
 from refcompiler.dispatching import DispatchMode, dispatch_of
 from refcompiler.fakes.fused import TWINS, write_twins_results
 from refcompiler.fakes.inplace import out_of_place, twin
@@ -52,6 +53,10 @@ _SCALARS = (int, float, bool, type(None))
 _POLYGAMMA = torch.ops.aten.polygamma_.default
 
 
+#: Of an operand that only the engine has: its own, and those of the call and of Python's object.
+_USES, _USES_OF_MEMORY = 4, 2
+
+
 class FunctionalMode(DispatchMode, FunctionalTensorMode):
     """With checks, which have no result, as nodes like any other: torch's own mode has tokens.
 
@@ -63,11 +68,16 @@ class FunctionalMode(DispatchMode, FunctionalTensorMode):
     def __init__(self, keeps_gaps: bool = False):
         super().__init__()
         self.keeps_gaps = keeps_gaps
+        self.sums: Sums | None = None  # of the run of autograd's engine under way
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_usual, views = kind_of(func)
         if is_usual and traces_plainly() and all(t is FunctionalTensor for t in types):
-            return functionally(self, func, args, kwargs or {}, views)
+            made = functionally(self, func, args, kwargs or {}, views)
+            if self.sums is None or not self.sums.left or func is not ADD:
+                return made
+            with self:
+                return self.sums.laid_out(args[0], made, _is_alone(args[0]))
         if self._writes_elementwise(func, types, args):
             made = functionally(self, out_of_place(func), args, kwargs or {}, False)
             self._replace(args[0], made)
@@ -234,6 +244,12 @@ def _memory_order(t: torch.Tensor) -> list[int] | None:
 def _has_gaps(t: torch.Tensor) -> bool:
     """Whether a tensor's elements are not next to each other, in any order of dimensions."""
     return t.device.type == "cpu" and not t.is_contiguous() and _memory_order(t) is None
+
+
+def _is_alone(t: Any) -> bool:
+    """Whether only autograd's engine has ``t``, an operand of the operator that it calls."""
+    memory = torch._C._storage_Use_Count(t.elem.untyped_storage()._cdata)
+    return bool(t._use_count() <= _USES and memory <= _USES_OF_MEMORY)
 
 
 def plain(t: Any) -> torch.Tensor:

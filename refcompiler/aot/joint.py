@@ -35,13 +35,14 @@ from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals, turns
 from refcompiler.aot.ports import INPUT, RESULT, VIEW, Key
-from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, saving
+from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, nodes_of, saving
 from refcompiler.aot.recording import record
 from refcompiler.aot.refusing import Refusal, Refusals, refusals
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
 from refcompiler.aot.saved import Links, links
 from refcompiler.aot.stages import staged
+from refcompiler.aot.sums import Sums
 from refcompiler.aot.tracing import Decompositions
 from refcompiler.aot.tracing import trace as trace_graph
 from refcompiler.aot.watching import shares_elements
@@ -396,8 +397,8 @@ class _Tracer:
     def program(self, primals: list[torch.Tensor], tangents: list[torch.Tensor]) -> list[Any]:
         begin(self.env, primals)
         numbers = len(self.env.made) if isinstance(self.env, ShapeEnv) else 0
-        functional = FunctionalMode(self.keeps_gaps)
-        with functional, cached_casts():
+        self.functional = FunctionalMode(self.keeps_gaps)
+        with self.functional, cached_casts():
             leaves = [self._functional(n, t) for n, t in zip(self.primals, primals, strict=True)]
             cotangents = [FunctionalTensor.to_functional(t) for t in tangents]
             if self.second is not None:
@@ -560,12 +561,13 @@ class _Tracer:
             handles += mark_released(outputs, get_proxy_mode().tracer.graph)
             watched = self.refusals.watched(outputs)
             try:
-                gradients = torch.autograd.grad(
-                    outputs,
-                    [primals[n] for n in wanted],
-                    [given[self.cotangents[n]] for n in there],
-                    allow_unused=True,
-                )
+                with self._summed(outputs):
+                    gradients = torch.autograd.grad(
+                        outputs,
+                        [primals[n] for n in wanted],
+                        [given[self.cotangents[n]] for n in there],
+                        allow_unused=True,
+                    )
             except RuntimeError as error:
                 self.refusals.learn(error, watched and watched.last)
                 raise
@@ -582,6 +584,16 @@ class _Tracer:
             result[n] = part
         return [*result, *more], begun
 
+    @contextlib.contextmanager
+    def _summed(self, outputs: Sequence[torch.Tensor]) -> Iterator[None]:
+        """Have the engine's sums lie as in eager while it runs from ``outputs`` on."""
+        self.functional.sums = sums = Sums(outputs, nodes_of(outputs))
+        try:
+            yield
+        finally:
+            sums.end()
+            self.functional.sums = None
+
     def _derivatives(
         self,
         chain: Chain,
@@ -594,7 +606,9 @@ class _Tracer:
         first = own + len(self.known_currents or ())  # which have numbers, and no gradients
         tangents = [given[n] for n in self.cotangents]
         more = given[len(given) - last :]
-        found, self.depends = derived(chain, results, inputs, tangents, more, first, self.asks)
+        found, self.depends = derived(
+            chain, results, inputs, tangents, more, first, self.asks, self._summed
+        )
         if self.asks:
             return [None] * own
         end = first + len(tangents) + sum(map(len, chain[:-1]))
