@@ -65,7 +65,7 @@ def rows(names: Iterable[str] = CHOSEN) -> list[Row]:
                 left.append(name)
                 continue
             for part, numbers in zip(GOALS, taken, strict=True):
-                row = _row(f"{name}, {part}", part, numbers)
+                row = _row(f"{name}, {part}", numbers)
                 print(f"{row.name}: {row.ratio:.2f} {row.note}", flush=True)
                 found[part].append(row)
     means = [
@@ -91,10 +91,10 @@ def _of_its_own(name: str) -> list[list[float]] | str:
     return [numbers[n * each : (n + 1) * each] for n in range(len(GOALS))]
 
 
-def _row(name: str, part: str, numbers: list[float]) -> Row:
+def _row(name: str, numbers: list[float]) -> Row:
     ours, theirs, low, high, kernels, calls = numbers
     note = f"{kernels:.0f} kernels, {calls:.0f} ATen calls"
-    return Row(name, ours, theirs, ours / theirs, low, high, ROUNDS, AGAINST, GOALS[part], note)
+    return Row(name, ours, theirs, ours / theirs, low, high, ROUNDS, AGAINST, note=note)
 
 
 def measured(name: str) -> list[float]:
