@@ -65,6 +65,10 @@ TEXTS = frozenset({str, bytes, bytearray})
 FORMATTING = (operator.mod, operator.imod)
 _ADDING = (operator.add, operator.iadd)
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
+#: The methods that an operator may call.
+_NAMES = {function: [n for n in names if n is not None] for function, names in _DUNDERS.items()}
+_NAMES |= {function: [name] for function, name in _UNARY.items()}
+_NAMES |= {operator.getitem: ["__getitem__"], operator.setitem: ["__setitem__"], abs: ["__abs__"]}
 
 #: Iterators in C that may run the code of the user's special methods.
 _CALLING = frozenset({map, filter, zip, enumerate, reversed, type(iter(int, 1)), NUMBERED}) | {
@@ -252,6 +256,10 @@ class Operators(Identity):
 
     def operate(self, function: Callable, *args: Any) -> Any:
         """An operation of the program's, some of whose operands are tensors."""
+        for name in _NAMES.get(function, ()):  # which a program may give tensors anew
+            source, found = self.find_guarded(torch.Tensor, name)
+            if source is not None:
+                self.guard("ID", source, found)
         if not (self.recorder.kinds or self.recorder.modes):
             return function(*args)
         self.recorder.asked = True

@@ -8,7 +8,7 @@ from typing import Any
 from torch.fx import Graph, GraphModule, Node
 
 from refcompiler.aot.draws import TURN
-from refcompiler.aot.effects import stays
+from refcompiler.aot.effects import looks_up, stays
 from refcompiler.aot.joint import FORWARD, PHASE
 from refcompiler.aot.numbers import ARITHMETIC, symbols_of
 from refcompiler.aot.numbers import is_number as number
@@ -198,7 +198,7 @@ def finished(
                 stack.pop()
             elif missing:
                 stack += reversed(missing)
-            elif node not in parts.late and (node.op == "placeholder" or stays(node)):
+            elif node not in parts.late and _is_once(node):
                 raise Unsaved(node.name)
             elif masked is not None:
                 other = made[keys[masked.other]]
@@ -215,6 +215,12 @@ def finished(
         make(n)
     graph.output(tuple([made[v, False] if isinstance(v, Node) else v for v in parts.gradients]))
     return _module(parts, graph, "backward")
+
+
+def _is_once(node: Node) -> bool:
+    """Whether a node of the forward cannot be computed again. What raises for some values can: it
+    has not raised for these."""
+    return node.op == "placeholder" or stays(node) and not looks_up(node)
 
 
 def _module(parts: Parts, graph: Graph, name: str) -> GraphModule:

@@ -618,8 +618,9 @@ def _format(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> str:
 @model(abs)
 def _abs(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     value = m.force(args[0])
-    kind = type(value)
-    if not issubclass(kind, torch.Tensor) and m.method_of(kind, "__abs__") is not UNSET:
+    if issubclass(type(value), torch.Tensor):
+        return m.operate(abs, value)
+    if m.method_of(type(value), "__abs__") is not UNSET:
         return m.call_special(value, "__abs__")
     return m.unary(operator.abs, value) if type(value) in SYMBOLS else abs(value)
 

@@ -142,6 +142,21 @@ def test_draws_are_never_repeated() -> None:
     assert torch.equal(*gradients)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
+def test_what_raises_for_some_values_is_computed_again(share: float) -> None:
+    def program(table: Any, w: Any, places: Any) -> Any:
+        for _ in range(3):
+            places = places // 2
+            x = torch.nn.functional.embedding(places, table).sin() @ w
+            table = table + x.exp().gather(1, places[:, None] % 3)
+        return table.tanh().sum()
+
+    inputs, places = squares(2), torch.arange(64)
+    ways = compiled(program, budget(share)), program
+    found = [torch.autograd.grad(way(*inputs, places), inputs) for way in ways]
+    assert all(map(torch.equal, *found))
+
+
 @pytest.mark.parametrize("shown", [False, True])
 def test_a_mask_is_saved_as_bytes_unless_it_is_shown(shown: bool) -> None:
     def program(x: Any, w: Any) -> Any:

@@ -70,3 +70,23 @@ def test_torch_itself_replaces_nothing() -> None:
     functions = [function for each in known for function in each]
     assert not [function for function in functions if is_replaced(function)]
     assert len(functions) > 1000
+
+
+def operators(x: torch.Tensor) -> list[torch.Tensor]:
+    y = x.clone()
+    y += 1
+    y[0] = 2
+    found = [x * 2, x - 1, 1 - x, x / 3, 3 / x, x**2, 2**x, -x, x @ x, x == 1, x < 1, abs(x)]
+    return [*found, y[0], y]
+
+
+OPERATORS = "mul sub rsub truediv rtruediv pow rpow neg matmul eq lt iadd abs"
+
+
+@pytest.mark.parametrize("name", OPERATORS.split())
+def test_operators_are_guarded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"__{name}__"
+    compiled = refcompiler.compile(operators, backend="eager")
+    found, called = history(compiled, torch.Tensor, name, monkeypatch)
+    assert called and found == history(operators, torch.Tensor, name, monkeypatch)[0]
+    assert found[1] != found[0] == found[2]
