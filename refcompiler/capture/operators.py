@@ -66,7 +66,7 @@ FORMATTING = (operator.mod, operator.imod)
 _ADDING = (operator.add, operator.iadd)
 _UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 #: The methods that an operator may call.
-_NAMES = {function: [n for n in names if n is not None] for function, names in _DUNDERS.items()}
+_NAMES: dict[Any, list[str]] = {f: [n for n in names if n] for f, names in _DUNDERS.items()}
 _NAMES |= {function: [name] for function, name in _UNARY.items()}
 _NAMES |= {operator.getitem: ["__getitem__"], operator.setitem: ["__setitem__"], abs: ["__abs__"]}
 
