@@ -24,12 +24,13 @@ def comes(call: Any, number: int, edge: tuple[Any, int], frame: FrameType | None
     ``call``: its compiled function; ``edge``: the result's own; ``frame``: of what autograd has
     called.
     """
-    found = [*asked(frame)]
-    if not all(found):  # to all leaves
-        return True
+    wanted: set[tuple[Any, int]] = set()
+    for inputs in asked(frame):
+        if not inputs:  # all leaves are
+            return True
+        wanted.update(edges_of(inputs))
     if [*roots(frame)] == [edge]:  # where autograd begins, whatever is asked for
         return True
-    wanted = {edge for inputs in found for edge in edges_of(inputs)}
     return not wanted.isdisjoint((edge, *_within(call, number))) or _leaves(call, number)
 
 
