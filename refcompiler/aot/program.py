@@ -247,9 +247,11 @@ class Program:
                 or tangent.is_neg()
                 or tangent._is_zerotensor()
             ):
+                if not tangent._is_zerotensor():
+                    tangent = tangent.resolve_conj().resolve_neg()
                 if self.laid_for is not None and _lies_otherwise(tangent, stride):
                     other += ((n, tangent.stride()),)
-                else:
+                elif tangent.stride() != stride or tangent._is_zerotensor():
                     tangent = laid_out(tangent, layout)
             arguments.append(tangent)
         missing = tuple(absent)
@@ -398,6 +400,6 @@ def _casts() -> tuple[tuple[str, torch.dtype], ...]:
 
 def _lies_otherwise(t: torch.Tensor, stride: Sequence[int]) -> bool:
     """Whether that is all there is to it."""
-    if has_bits(t) or t._is_zerotensor():
+    if t._is_zerotensor():
         return False
     return any(n > 1 and a != b for n, a, b in zip(t.shape, t.stride(), stride, strict=True))
