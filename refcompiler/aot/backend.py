@@ -423,6 +423,8 @@ def _compile(
             run.derivable = _derivable(original, joint, seen, *known, run, compilers.eager_draws)
             run.draws = run.derivable is not None and run.derivable.draws
             run.partly = joint.ways()
+            idle = joint.without_gradient()
+            run.idle = {n for n, place in enumerate(joint.inputs) if place in idle}
             if joint.inner:
                 run.gates = Gates(levels(joint.inner, joint.tangents, run.partly), later.stages)
             if (joint.inner or run.asking) and run.derivable is not None:

@@ -133,8 +133,13 @@ class Between:
             # Hooks on what the caller has are not run on the way.
             results = [(RESULT, n) for n in tangents]
             self.led = joined.named([*results, *joined.views()], inputs)
-            self.inputs, self.port = ports.through(joined.node, inputs, self.led)
-            self.named = {place: t.view_as(t) for place, t in named.items()}
+            # From these there is a way to the results that gradients are made of, too, but not from
+            # views, whose hooks would be told where nothing comes.
+            call, count = joined.node(), len(inputs)
+            own = {n: t for n, t in named.items() if ports.call_of(t.grad_fn) is call}
+            given, self.port = ports.through(joined.node, [*inputs, *own.values()], self.led)
+            self.inputs, own = given[:count], dict(zip(own, given[count:], strict=True))
+            self.named = {n: own[n] if n in own else t.view_as(t) for n, t in named.items()}
         (output,) = again.graph.graph.find_nodes(op="output")
         flat = pytree.tree_leaves(output.args[0])
         if len({flat[place] for place in named}) < len(named):
@@ -157,6 +162,7 @@ class Between:
         self.joined = joined
         self.own = run.computed  # what the caller's tensors are in the place of
         self.keys: dict[Any, int] = {}  # for whoever names the places otherwise
+        self.leading: list[Any] = []  # handles of the hooks that do
 
     def part(self, result: int, tangent: torch.Tensor) -> dict[int, torch.Tensor | None]:
         """What comes back from a result to those that are named, by their places."""
@@ -170,21 +176,29 @@ class Between:
         there = {n: given[n] for n in self.ends if given[n] is not None}
         wanted = [t for t in self.inputs if _tracked(t)]
         found = iter(self._gradients(there, wanted))
-        own = {(RESULT, n): t for n, t in self.ends.items()}
-        own |= {(VIEW, place): t for place, t in self.own.items()}
-        ports.lead(self.port, {key: own.pop(key) for key in self.led})
-        self.joined.lead(own)
+        own = self._computed()
+        self.joined.lead({key: t for key, t in own.items() if key not in self.led})
         return [next(found) if _tracked(t) else None for t in self.inputs]
 
     def _gradients(self, given: Mapping[int, Any], wanted: Sequence[Any]) -> Sequence[Any]:
+        for handle in self.leading:
+            handle.remove()
         with torch._C._DisableAutocast(), as_around():
-            return torch.autograd.grad(
+            found = torch.autograd.grad(
                 [self.ends[n] for n in given],
                 wanted,
                 [*given.values()],
                 create_graph=True,
                 allow_unused=True,
             )
+        own = self._computed()
+        self.leading = ports.lead(self.port, {key: own[key] for key in self.led})
+        return found
+
+    def _computed(self) -> dict[Any, torch.Tensor]:
+        """What the run has in the place of the call's results."""
+        results = {(RESULT, n): t for n, t in self.ends.items()}
+        return results | {(VIEW, place): t for place, t in self.own.items()}
 
 
 class Written(Exception):

@@ -13,14 +13,11 @@ from refcompiler.aot.batches import older
 from refcompiler.aot.gates import directly, with_hooks
 from refcompiler.aot.kept import (
     FREED,
-    kept_by,
-    lay_out,
     set_versions,
 )
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import check
-from refcompiler.aot.remaining import Remaining
 from refcompiler.aot.second import Call, ends, reach, second
 from refcompiler.aot.twice import ASKS, derivable, once
 
@@ -138,7 +135,7 @@ class Compiled(torch.autograd.Function):
             or ctx.hooked_tensors
             or [*map(_VERSION, kept[: len(versions)])] != versions
         ):
-            arguments, left, spent = _otherwise(ctx, program, given)
+            arguments, left, spent = program.taken(ctx, program.asked(given))
             versions = None
         elif frees and not ctx.numbers:
             arguments = kept
@@ -175,7 +172,8 @@ class Compiled(torch.autograd.Function):
         else:
             missing, known = program.take(ctx, arguments, given, casts)
         if frees and (missing or left or program.releases):
-            ctx.left = program.left(missing, arguments, spent, versions) if missing else None
+            whole: Program = ctx.program  # in stages, too: of what the others' ways need
+            ctx.left = whole.left(missing, arguments, spent, versions) if missing else None
             if not missing and program.releases:
                 ctx.noted = (), (), ()  # as what was saved it is needed no more
         tangents = [*given] if grows else ()
@@ -265,28 +263,3 @@ def _leaves(edges: Sequence[Any]) -> list[torch.Tensor]:
         if leaf is not None:
             found[id(leaf)] = leaf
     return list(found.values())
-
-
-def _otherwise(
-    node: Any, program: Program, given: Sequence[Any]
-) -> tuple[list[Any], Remaining | None, int]:
-    """What the backward takes where hooks have what is saved, or some is freed or was written to.
-
-    And what a backward of other outputs has left, of which that is, and for which tangents.
-    """
-    left, spent = None, 0
-    try:
-        arguments = [*node.numbers, *kept_by(node, program.saves)]
-    except RuntimeError:
-        left = node.left  # behind a backward of other outputs
-        asked = program.asked(given)
-        spent = left.spent if left else 0
-        tensors = left.take(asked) if left else program.unwritten(node, asked)
-        if tensors is None:
-            if program.shares.repeats(asked, asked):
-                raise
-            tensors, spent = [None] * program.tensors, program.every
-        arguments = [*node.numbers, *tensors]
-    if node.hooked_tensors and left is None:
-        lay_out(node, arguments)
-    return arguments, left, spent

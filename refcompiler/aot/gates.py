@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from refcompiler.aot.between import Between, Written
+from refcompiler.aot.coming import comes
 from refcompiler.aot.ports import INPUT, RESULT, Key, call_of
 from refcompiler.aot.wanted import asks_within
 
@@ -146,7 +147,11 @@ class Gates:
     def parts(self, node: Any, level: Level, gradients: Sequence[Any]) -> Iterator[Any]:
         """What comes back from ``gradients``, of the level's results, to its others."""
         found: dict[Key, Any] = {}
-        again = self._between(node) if torch.is_grad_enabled() else None
+        again = None
+        if torch.is_grad_enabled():  # create_graph
+            pairs = zip(level.results, gradients, strict=True)
+            asked = sum(_bit(node.program, place) for place, g in pairs if g is not None)
+            again = self._between(node, asked)
         for place, gradient in zip(level.results, gradients, strict=True):
             if gradient is None:
                 continue
@@ -155,7 +160,7 @@ class Gates:
                 _add(found, [*again.keys], [back[at] for at in again.keys.values()])
                 continue
             program, keys = self.stages.parts[place]
-            arguments = program.arguments(node)
+            arguments = self._arguments(node, program, _bit(program, place))
             given: list[Any] = [None] * program.outputs
             given[place] = gradient
             missing, call = program.take(node, arguments, given)
@@ -164,20 +169,29 @@ class Gates:
             _add(found, keys, parts)
         return map(found.get, level.others)
 
-    def _between(self, node: Any) -> Between:
+    @staticmethod
+    def _arguments(node: Any, program: Any, asked: int) -> list[Any]:
+        """What the ``program`` of a part takes, which may read nothing that is freed by then."""
+        if any(mask & asked for mask in program.shares.masks):
+            found, _, _ = program.taken(node, asked)
+            return found
+        return [*node.numbers, *[None] * program.tensors]
+
+    def _between(self, node: Any, asked: int) -> Between:
         """What a backward under way goes through that makes a graph."""
         task = _task()
         known = node.again
         if known is None or known[0] != task:
-            node.again = known = task, self._run_again(node)
+            node.again = known = task, self._run_again(node, asked)
         return known[1]
 
-    def _run_again(self, node: Any) -> Between:
+    def _run_again(self, node: Any, asked: int) -> Between:
         program, why = node.program, "is asked for a graph (create_graph)"
         again, inputs = program.derivable, None
         if again is not None:
             edges = (node.edges or _next_functions)(node)
-            inputs = again.inputs(edges, node.noted, program.inputs, program.arguments(node))
+            kept, _, _ = program.taken(node, asked)
+            inputs = again.inputs(edges, node.noted, program.inputs, kept)
         if inputs is None:
             raise RuntimeError(REFUSED.format(why=why))
         named = {}
@@ -202,9 +216,14 @@ class Gates:
 
     def last(self, node: Any, given: Sequence[Any]) -> list[Any]:
         """The gradients of the inputs, with a graph, in stages, from what results have."""
-        found = self._between(node).rest(given)
+        found = self._between(node, node.program.asked(given)).rest(given)
         node.again = None
         return [*found, *[None] * node.program.repeated]
+
+
+def _bit(program: Any, place: int) -> int:
+    """Of the result at ``place``, among the tangents of its program."""
+    return 1 << program.differentiable.index(place)
 
 
 def _add(found: dict[Key, Any], keys: Sequence[Key], parts: Sequence[Any]) -> None:
@@ -263,18 +282,23 @@ directly(Gate)
 class _OfGradients(OrderedDict[int, Callable[..., Any]]):
     """Hooks on a result, none of which is called where that has no gradient.
 
-    ``called``: the same, as autograd has them. ``turn``: when they are, among those on the others.
-    ``whole(gradient)`` has what came to the result by second runs of the ``call`` too.
+    Nor where eager's backward does not come to it. ``called``: the same, as autograd has them.
+    ``turn``: when they are, among those on the others. ``node`` and ``at``: the result's function
+    of autograd. ``whole(gradient)`` has what came to it by second runs of the ``call`` too.
     """
 
-    def __init__(self, turn: int, call: Any, number: int):
+    def __init__(self, turn: int, call: Any, number: int, node: Any, at: int):
         super().__init__()
         self.turn = turn
         self.call, self.number = weakref.ref(call), number
+        self.node, self.at = weakref.ref(node), at
         self.called: dict[int, Callable[..., Any]] = {}
 
     def __setitem__(self, number: int, hook: Callable[..., Any]) -> None:
         def of_gradient(gradient: Any) -> Any:
+            call, edge = self.call(), (self.node(), self.at)
+            if call is not None and not comes(call, self.number, edge, sys._getframe(1)):
+                return None
             whole = self.whole(gradient)
             found = None if whole is None else hook(whole)
             return whole if found is None and whole is not gradient else found
@@ -314,7 +338,8 @@ def with_hooks(function: Any) -> None:
             compiled = call_of(node)
             results = getattr(node, "results", range(compiled.program.outputs))
         number = results[t.output_nr]
-        hooks = _OfGradients(compiled.program.turns.get(number, 0), compiled, number)
+        turn = compiled.program.turns.get(number, 0)
+        hooks = _OfGradients(turn, compiled, number, node, t.output_nr)
         compiled.hooks = {**compiled.hooks, number: hooks}
         call_last(node, t, hooks)
         for reference in sorted(node.hooked, key=lambda each: each[0]):

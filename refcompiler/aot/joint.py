@@ -554,11 +554,11 @@ class _Tracer:
             results = dict(zip(there, outputs, strict=True))
             return self._derivatives(self.second, results, inputs, given), []
         with casting(dict(self.casts)), torch.no_grad():
+            handles = mark_released(outputs, get_proxy_mode().tracer.graph)
             begun = self._stages(between, there, outputs, given) if self.staged else []
-            handles = lay_out_gradients(outputs)  # first, as others look at gradients too
+            handles += lay_out_gradients(outputs)  # first, as others look at gradients too
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             arrivals = Arrivals(outputs, {n: primals[n] for n in wanted})
-            handles += mark_released(outputs, get_proxy_mode().tracer.graph)
             watched = self.refusals.watched(outputs)
             try:
                 with self._summed(outputs):

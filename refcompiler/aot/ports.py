@@ -62,11 +62,16 @@ def through(
     return found, made[0].grad_fn
 
 
-def lead(port: Any, results: Mapping[Key, torch.Tensor]) -> None:
-    """Have what comes to a run's ``results`` from now on go to the call's, through its ``port``."""
-    for key, t in results.items():
-        if t.grad_fn is not None and t.grad_fn is not port:
-            t.grad_fn.register_prehook(functools.partial(_taken, port, key, t.output_nr))
+def lead(port: Any, results: Mapping[Key, torch.Tensor]) -> list[Any]:
+    """Have what comes to a run's ``results`` from now on go to the call's, through its ``port``.
+
+    The handles of the hooks that do.
+    """
+    return [
+        t.grad_fn.register_prehook(functools.partial(_taken, port, key, t.output_nr))
+        for key, t in results.items()
+        if t.grad_fn is not None and t.grad_fn is not port
+    ]
 
 
 def _taken(port: Any, key: Key, at: int, gradients: tuple[Any, ...]) -> Any:

@@ -78,6 +78,7 @@ class Program:
     laid_for: Callable[..., Any] | None = None
     #: By number of an input, the tangents (bits) that reach it, of those that not all do.
     partly: Mapping[int, int] = field(default_factory=dict)
+    idle: Collection[int] = ()  # numbers of those that none reaches
     kept_results: Collection[int] = ()  # which of the saved tensors are results
     kept_views: Collection[int] = ()  # and which are views of results
     #: Which of them are kept as an input that the call has written to: :meth:`Links.kept`.
@@ -159,6 +160,10 @@ class Program:
         """The tangents that are given, a bit for each."""
         return sum(1 << n for n, at in enumerate(self.differentiable) if gradients[at] is not None)
 
+    def leading(self, n: int) -> int:
+        """The tangents (bits) that reach the input with this number."""
+        return 0 if n in self.idle else self.partly.get(n, self.every)
+
     def left(
         self,
         missing: tuple[int, ...],
@@ -192,12 +197,27 @@ class Program:
         found: Joined = node.joined
         return found
 
-    def arguments(self, node: Any) -> list[Any]:
-        """What the forward of a call has kept for its backward, which stays."""
-        found = [*node.numbers, *kept_by(node, self.saves)]
-        if node.hooked_tensors:
-            lay_out(node, found)
-        return found
+    def taken(self, node: Any, asked: int) -> tuple[list[Any], Remaining | None, int]:
+        """What the backward of a call takes for the tangents ``asked``, but for these.
+
+        That is also where hooks have what is saved, or some is freed or was written to. And what a
+        backward of other outputs has left, of which it is, and for which tangents that was.
+        """
+        left, spent = None, 0
+        try:
+            arguments = [*node.numbers, *kept_by(node, self.saves)]
+        except RuntimeError:
+            left = node.left  # behind a backward of other outputs
+            spent = left.spent if left else 0
+            tensors = left.take(asked) if left else self.unwritten(node, asked)
+            if tensors is None:
+                if self.shares.repeats(asked, asked):
+                    raise
+                tensors, spent = [None] * self.tensors, self.every
+            arguments = [*node.numbers, *tensors]
+        if node.hooked_tensors and left is None:
+            lay_out(node, arguments)
+        return arguments, left, spent
 
     def coming(self, absent: tuple[bool, ...]) -> Coming:
         """What is known of the tangents where the results' are ``absent``."""
@@ -227,9 +247,11 @@ class Program:
                 or tangent.is_neg()
                 or tangent._is_zerotensor()
             ):
+                if not tangent._is_zerotensor():
+                    tangent = tangent.resolve_conj().resolve_neg()
                 if self.laid_for is not None and _lies_otherwise(tangent, stride):
                     other += ((n, tangent.stride()),)
-                else:
+                elif tangent.stride() != stride or tangent._is_zerotensor():
                     tangent = laid_out(tangent, layout)
             arguments.append(tangent)
         missing = tuple(absent)
@@ -378,6 +400,6 @@ def _casts() -> tuple[tuple[str, torch.dtype], ...]:
 
 def _lies_otherwise(t: torch.Tensor, stride: Sequence[int]) -> bool:
     """Whether that is all there is to it."""
-    if has_bits(t) or t._is_zerotensor():
+    if t._is_zerotensor():
         return False
     return any(n > 1 and a != b for n, a, b in zip(t.shape, t.stride(), stride, strict=True))

@@ -83,3 +83,15 @@ def asked(frame: FrameType | None) -> Iterator[Sequence[Any] | None]:
 def _inputs(frame: FrameType) -> Sequence[Any] | None:
     given = frame.f_locals["args"]
     return given[_INPUTS] if len(given) > _INPUTS else None
+
+
+def edges_of(tensors: Sequence[Any]) -> Iterator[tuple[Any, int]]:
+    """Autograd's functions of tensors, or of edges, and their numbers there."""
+    for each in tensors:
+        yield (each.grad_fn if isinstance(each, torch.Tensor) else each.node), each.output_nr
+
+
+def roots(frame: FrameType | None) -> Iterator[tuple[Any, int]]:
+    """Where the backward that ``frame`` began begins, as :func:`edges_of`; none where unknown."""
+    if frame is not None and frame.f_code is _ENGINE:
+        yield from edges_of(frame.f_locals["t_outputs"])

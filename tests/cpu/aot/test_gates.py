@@ -481,3 +481,81 @@ def test_a_second_derivative_through_gradients_that_the_frame_lets_go_of() -> No
             torch.testing.assert_close(mine, eagers)
             compared += 1
     assert compared == 12 and refcompiler.counters()["graphs"] >= 3
+
+
+def _fork(x: Any, w: Any) -> Any:
+    y, z = x * 2, w.sin()
+    inner = y * z
+    return y, z, inner, w.cos(), inner.exp()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_hooks_are_called_on_the_ways_to_what_is_asked_for(leaves: bool) -> None:
+    """Of results that have a function of autograd with others, too, which are not."""
+    call, _ = _compiled(_fork, "aot_eager")
+    count = 0
+    for ends in [*itertools.combinations(range(5), 2), *[(n,) for n in range(5)]]:
+        for wanted in range(7):
+            sides = []
+            for each in (call, _fork):
+                torch.manual_seed(count)
+                given = [torch.randn(4, dtype=torch.double, requires_grad=True) for _ in range(2)]
+                results = each(*(given if leaves else [t * 1 for t in given]))
+                told: list[Any] = []
+                for n, t in enumerate(results):
+                    t.register_hook(lambda g, n=n, told=told: told.append((n, g.tolist())))
+                found = torch.autograd.grad(
+                    [results[n] for n in ends],
+                    [*results, *given][wanted],
+                    [results[n].detach() for n in ends],
+                    allow_unused=True,
+                )
+                sides.append((sorted(told), [None if t is None else t.tolist() for t in found]))
+            assert sides[0] == sides[1], (ends, wanted)
+            count += 1
+    assert count == 105
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_a_backward_in_stages_leaves(first: int) -> None:
+    """Of what is saved: what the ways of others read, which may end where others have begun."""
+
+    def program(x: Any, w: Any) -> Any:
+        y = x + w
+        return y, y * x, y.where(y > 0, w), y + 2, y * 2
+
+    call, _ = _compiled(program, "aot_eager")
+    sides = []
+    for each in (call, program):
+        torch.manual_seed(first)
+        x, w = (torch.randn(4, requires_grad=True) for _ in range(2))
+        results = each(x, w)
+        told: list[Any] = []
+        for n, t in enumerate(results):
+            t.register_hook(lambda g, n=n, told=told: told.append((n, g.tolist())))
+        results[2].sum().backward()
+        results[3].sum().backward()
+        (again,) = torch.autograd.grad(results[3].sum(), results[0])  # which reads nothing
+        results[first].sum().backward()
+        results[4].sum().backward()
+        sides.append(([*told], [t.tolist() for t in (again, x.grad, w.grad)]))
+        for end in (2, 4):
+            with pytest.raises(RuntimeError, match="second time"):
+                torch.autograd.grad(results[end].sum(), results[0])
+    assert sides[0] == sides[1] and len(sides[0][0]) > 5
+
+
+def test_gradients_by_results_alone_are_computed_of_the_calls_results() -> None:
+    def program(x: Any) -> Any:
+        y = x.tanh()
+        return y, y.square().sigmoid()
+
+    call, _ = _compiled(program, "aot_eager")
+    sides = []
+    for each in (call, program):
+        x = torch.linspace(-1, 1, 4).requires_grad_()
+        y, z = each(x)
+        (first,) = torch.autograd.grad(z.sum(), y, create_graph=True)  # eager's reads z
+        second = torch.autograd.grad(first.square().sum(), [x, y, z])
+        sides.append([t.tolist() for t in (first, *second)])
+    assert sides[0] == sides[1]

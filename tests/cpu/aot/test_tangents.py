@@ -63,6 +63,19 @@ def test_tangents_as_they_come(program: Callable[..., Any]) -> None:
     assert 2 <= len(known.backward) <= 9  # one for each way to lie
 
 
+@pytest.mark.parametrize("bits", [torch.Tensor.conj, torch.Tensor._neg_view, torch.Tensor.clone])
+def test_tangents_with_bits_lie_as_they_come(bits: Callable[[Any], Any]) -> None:
+    call = refcompiler.compile(torch.fft.ifft, backend="aot_eager", fullgraph=True)
+    drawn = torch.randn(3, 4, 5, 2, dtype=torch.double)
+    for given in (drawn, drawn.permute(2, 1, 0, 3).contiguous().permute(2, 1, 0, 3)):
+        found = []
+        for each in (torch.fft.ifft, call):
+            x = torch.ones(3, 4, 5, dtype=torch.double, requires_grad=True)
+            tangent = bits(torch.view_as_complex(given))
+            found += torch.autograd.grad(each(x), x, tangent)
+        assert torch.equal(*found) and found[0].stride() == found[1].stride()
+
+
 def test_ways_to_lie_are_bounded() -> None:
     known = Compiler(tangents_as_given=True)
     call = refcompiler.compile(_norm, backend=known, fullgraph=True)
