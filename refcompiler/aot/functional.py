@@ -50,6 +50,12 @@ _SCALARS = (int, float, bool, type(None))
 
 #: Functionalisation has no kernel of it.
 _POLYGAMMA = torch.ops.aten.polygamma_.default
+#: Whose results lie in their operand's memory, though their schemas do not say so, and autograd is
+#: not told: by the operators that say it.
+_PARTS = {
+    torch.ops.aten.unsafe_split.Tensor: torch.ops.aten.split.Tensor,
+    torch.ops.aten.unsafe_split_with_sizes.default: torch.ops.aten.split_with_sizes.default,
+}
 
 
 class FunctionalMode(DispatchMode, FunctionalTensorMode):
@@ -65,6 +71,7 @@ class FunctionalMode(DispatchMode, FunctionalTensorMode):
         self.keeps_gaps = keeps_gaps
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        func = _PARTS.get(func, func)
         is_usual, views = kind_of(func)
         if is_usual and traces_plainly() and all(t is FunctionalTensor for t in types):
             return functionally(self, func, args, kwargs or {}, views)
