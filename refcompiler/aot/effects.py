@@ -46,6 +46,9 @@ _AT_POSITIONS = frozenset(
         *(_aten.scatter_add, _aten.scatter_reduce, _aten.index_add, _aten.index_copy),
         *(_aten.index_fill, _aten.index_put, _aten.max_unpool2d, _aten.max_unpool3d),
         *(_aten._embedding_bag, _aten._embedding_bag_forward_only, _aten.histc),
+        *(_aten.put, _aten.index_reduce, _aten.searchsorted, _aten.segment_reduce),
+        *(_aten.multi_margin_loss, _aten.multilabel_margin_loss_forward),
+        *(_aten.masked_scatter, _aten.lu_unpack, _aten.linalg_lu_solve, _aten.linalg_ldl_solve),
     )
     for overload in [getattr(packet, name) for name in packet.overloads()]
     if "out" not in overload._overloadname
@@ -61,12 +64,38 @@ _OF_INTEGERS = frozenset(
 )
 
 
+#: What raises for a matrix that it does not come to an end with, or has no such factors.
+_OF_MATRICES = frozenset(
+    {
+        *(_aten.linalg_eig.default, _aten.linalg_eigvals.default, _aten._linalg_eigvals.default),
+        *(_aten._linalg_eigh.default, _aten._linalg_svd.default, _aten.cholesky.default),
+        *(_aten.cholesky_inverse.default, _aten.linalg_lstsq.default),
+    }
+)
+#: What raises for no elements to choose one of, where a tensor without a value does not.
+_OF_SOME = frozenset(
+    {
+        *(_aten.max.default, _aten.min.default, _aten.max.dim, _aten.min.dim),
+        *(_aten.mode.default, _aten.median.dim, _aten.nanmedian.dim),
+    }
+)
+
+
 def looks_up(node: torch.fx.Node) -> bool:
     """Whether a node raises for some values of its operands: positions that are not there, integer
-    divisors that are zero."""
+    divisors that are zero, matrices without factors, a choice among no elements."""
     if node.op != "call_function":
         return False
-    return node.target in _AT_POSITIONS or node.target in _OF_INTEGERS and _may_raise(node)
+    if node.target in _OF_INTEGERS:
+        return _may_raise(node)
+    if node.target in _OF_SOME:
+        return _has_none(node.args[0])
+    return node.target in _AT_POSITIONS or node.target in _OF_MATRICES
+
+
+def _has_none(operand: Any) -> bool:
+    count = operand.meta["val"].numel()
+    return type(count) is int and count == 0
 
 
 def _may_raise(node: torch.fx.Node) -> bool:

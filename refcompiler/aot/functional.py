@@ -51,6 +51,12 @@ _SCALARS = (int, float, bool, type(None))
 
 #: Functionalisation has no kernel of it.
 _POLYGAMMA = torch.ops.aten.polygamma_.default
+#: Whose results lie in their operand's memory, though their schemas do not say so, and autograd is
+#: not told: by the operators that say it.
+_PARTS = {
+    torch.ops.aten.unsafe_split.Tensor: torch.ops.aten.split.Tensor,
+    torch.ops.aten.unsafe_split_with_sizes.default: torch.ops.aten.split_with_sizes.default,
+}
 
 
 #: Of an operand that only the engine has: its own, and those of the call and of Python's object.
@@ -71,6 +77,7 @@ class FunctionalMode(DispatchMode, FunctionalTensorMode):
         self.sums: Sums | None = None  # of the run of autograd's engine under way
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        func = _PARTS.get(func, func)
         is_usual, views = kind_of(func)
         if is_usual and traces_plainly() and all(t is FunctionalTensor for t in types):
             made = functionally(self, func, args, kwargs or {}, views)

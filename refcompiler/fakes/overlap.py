@@ -45,21 +45,50 @@ def refuse_overlap(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 #: Arithmetic in place whose stand-ins in torch let a result be of a lesser kind than its operands.
 _UNCHECKED = frozenset(
-    {torch.ops.aten.mul_.Tensor, torch.ops.aten.addcmul_.default, torch.ops.aten.addcdiv_.default}
+    {
+        *(torch.ops.aten.add_.Tensor, torch.ops.aten.sub_.Tensor, torch.ops.aten.mul_.Tensor),
+        *(torch.ops.aten.addcmul_.default, torch.ops.aten.addcdiv_.default),
+    }
+)
+#: The same of which the texts differ, or what is refused: eager's kernel is asked.
+_ASKED = frozenset(
+    {
+        *(torch.ops.aten.celu_.default, torch.ops.aten.ldexp_.default),
+        torch.ops.aten.logit_.default,
+    }
 )
 
 
 def refuse_cast(func: Any, args: Sequence[Any]) -> None:
-    """Raise eager's ``RuntimeError`` if the written tensor cannot hold a result of that kind."""
-    if func not in _UNCHECKED:
-        return
-    result = args[0]
-    for other in args[1:]:
+    """Raise eager's error if the written tensor cannot hold a result of that kind."""
+    if func in _ASKED:
+        with _disable_current_modes():
+            func(*[_one_like(a) if isinstance(a, torch.Tensor) else a for a in args])
+    if _of_lists(func):
+        operands = [a if isinstance(a, list | tuple) else [a] * len(args[0]) for a in args[1:]]
+        for result, *others in zip(args[0], *operands, strict=False):
+            _refuse_cast(result, others)
+    if func in _UNCHECKED:
+        _refuse_cast(args[0], args[1:])
+
+
+@functools.cache
+def _of_lists(func: Any) -> bool:
+    stem = func._schema.name.partition("::_foreach_")[2]
+    return writes_to_list(func) and stem in ("add_", "sub_", "mul_", "addcmul_", "addcdiv_")
+
+
+def _refuse_cast(result: torch.Tensor, operands: Sequence[Any]) -> None:
+    for other in operands:
         found = torch.result_type(result, other)
         if not torch.can_cast(found, result.dtype):
             raise RuntimeError(
                 f"result type {found} can't be cast to the desired output type {result.dtype}"
             )
+
+
+def _one_like(t: torch.Tensor) -> torch.Tensor:
+    return torch.ones((1,) * t.dim(), dtype=t.dtype, device=t.device)
 
 
 def count_writes(func: Any, args: Sequence[Any]) -> None:

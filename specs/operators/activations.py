@@ -115,15 +115,17 @@ pointwise(
     cuda=f"mul(mul(self, {_SIX}), {_SIXTH})",
     tolerance=tolerance(3),
 )
-_LOW = "where(lt(self, rounded(min_val)), rounded(min_val), self)"
+_LOW, _HIGH = "rounded(min_val)", "rounded(max_val)"
+_FROM = f"where(logical_or(lt(self, {_LOW}), ne({_LOW}, {_LOW})), {_LOW}, self)"
 pointwise(
     "hardtanh.default",
     f"{_F}.hardtanh",
     (SELF, _number("min_val", -1, -4.0, 0.0), _number("max_val", 1, 0.0, 4.0)),
-    f"where(gt({_LOW}, rounded(max_val)), rounded(max_val), {_LOW})",
+    f"where(logical_or(gt({_FROM}, {_HIGH}), ne({_HIGH}, {_HIGH})), {_HIGH}, {_FROM})",
     "floating",
     FLOATS,
-    cuda="minimum(maximum(self, rounded(min_val)), rounded(max_val))",
+    cuda=f"minimum(maximum(self, {_LOW}), {_HIGH})",
+    doc="A bound that is nan comes out.",
 )
 pointwise(
     "elu.default",

@@ -28,6 +28,30 @@ UNREAD: dict[str, Callable[[Any, Any], Any]] = {
     "floor_divide": lambda x, i: i // (5 - i),
     "remainder": lambda x, i: 7 % (i - 5),
     "fmod": lambda x, i: torch.fmod(i, 5 - i),
+    "put": lambda x, i: x.put(i, x),
+    "index_reduce": lambda x, i: torch.zeros(3).index_reduce(0, i, x, "amax"),
+    "searchsorted": lambda x, i: torch.searchsorted(x, x, sorter=i),
+    "segment_reduce": lambda x, i: torch.segment_reduce(x, "sum", lengths=i),
+    "multi_margin_loss": lambda x, i: F.multi_margin_loss(x.expand(3, 3), i),
+    "multilabel_margin_loss": lambda x, i: F.multilabel_margin_loss(x[None], i[None]),
+    "masked_scatter": lambda x, i: x.masked_scatter(i > 2, x[:0]),
+    "lu_unpack": lambda x, i: torch.lu_unpack(torch.eye(3), i.int() + 1),
+    "lu_solve": lambda x, i: torch.linalg.lu_solve(torch.eye(3), i.int() + 1, x[:, None]),
+    "cholesky": lambda x, i: torch.cholesky((5 - i).float().diag()),
+    "eigh": lambda x, i: torch.linalg.eigh(torch.eye(3) * ((i - 5) / (5 - i))[-1]),
+    "svdvals": lambda x, i: torch.linalg.svdvals(torch.eye(3) * ((i - 5) / (5 - i))[-1]),
+}
+#: Of no elements, which have no greatest one.
+EMPTY: dict[str, Callable[[Any], Any]] = {
+    "max": lambda x: x.max(),
+    "min": lambda x: x.min(),
+    "max along": lambda x: x.max(0),
+    "min along": lambda x: x.view(0, 2).min(0, keepdim=True),
+    "mode": lambda x: x.mode(),
+    "median": lambda x: x.median(0),
+    "nanmedian": lambda x: x.nanmedian(0),
+    "argmax": lambda x: x.argmax(),
+    "amin": lambda x: x.amin(0),
 }
 #: Of which a part is read, without the last one.
 PARTLY: dict[str, Callable[[Any, Any], Any]] = {
@@ -78,6 +102,23 @@ def test_what_is_not_there_is_an_error_though_nothing_reads_it(backend: str, tra
         call = refcompiler.compile(function, backend=backend, fullgraph=True)
         found = [[_told(each, program, at, tracked) for at in (2, 5)] for each in (call, function)]
         assert found[0] == found[1] and isinstance(found[1][1], str), (found, program)
+        refcompiler.reset()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+def test_a_choice_among_nothing_is_an_error_though_nothing_reads_it(backend: str) -> None:
+    for name, choose in EMPTY.items():
+
+        def program(x: Any) -> Any:
+            choose(x[:0])  # noqa: B023
+            return x * 2
+
+        told = []
+        for call in (refcompiler.compile(program, backend=backend), program):
+            with pytest.raises((RuntimeError, IndexError)) as error:
+                call(torch.rand(3))
+            told.append((error.type, str(error.value)))
+        assert told[0] == told[1], name
         refcompiler.reset()
 
 

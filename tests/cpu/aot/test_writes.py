@@ -320,6 +320,39 @@ def test_a_subclass_that_the_graph_makes_is_named() -> None:
         assert why.endswith("the graph makes a tensor subclass (Wrapping)")
 
 
+_UNSAFE: dict[str, Callable[[Any], Any]] = {
+    "a part is written to": lambda x: (x.unsafe_split(2)[0].add_(1), x * 2)[1],
+    "all of it is": lambda x: (lambda parts: (x.add_(1), parts[0] * 2)[1])(x.unsafe_chunk(2)),
+    "a part of a part": lambda x: (x[2:].unsafe_chunk(2)[0][1:].zero_(), x.exp())[1],
+    "other parts": lambda x: (
+        lambda one, other: (one[0].mul_(3), other[0] * 1)[1]
+    )(x.unsafe_split_with_sizes([3, 5]), x.unsafe_split(4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_parts_that_autograd_takes_for_none(backend: str, gradients: bool) -> None:
+    """They lie in the memory of the whole, of an input and of what the graph makes."""
+
+    def program(x: Any, made: bool) -> Any:
+        return [run(x * 2 if made else x) for run in _UNSAFE.values()]
+
+    for made in (True, False):
+        call = refcompiler.compile(program, backend=backend)
+        for n in range(2):
+            sides = []
+            for each in (call, program):
+                x = torch.linspace(-1, 1 + n, 8, requires_grad=gradients)
+                given = x * 1
+                results = each(given, made)
+                if gradients:
+                    sum(t.square().sum() for t in results).backward()
+                sides.append([*results, given.detach(), x.grad if gradients else x])
+            for found, wanted in zip(*sides, strict=True):
+                torch.testing.assert_close(found, wanted)
+
+
 def test_results_with_one_memory_that_none_has_all_of() -> None:
     """The first was made anew, and the second found no memory behind it."""
 

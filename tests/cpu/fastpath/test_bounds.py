@@ -20,6 +20,8 @@ PROGRAMS = {
     "crossed": lambda x: torch.clamp(x, 3, 1),
     "from nan": lambda x: torch.clamp(x, math.nan, 1.0),
     "up to nan": lambda x: torch.clamp(x, 1.0, math.nan),
+    "hardtanh from nan": lambda x: functional.hardtanh(x, math.nan, 1.0),
+    "hardtanh up to nan": lambda x: functional.hardtanh(x, 1.0, math.nan),
     "nothing below nan": lambda x: x.clamp_min(math.nan),
 }
 VALUES = (0.0, -0.0, math.nan, math.inf, -math.inf, 1.0, -1.0, 6.0, 7.0, 0.5, 3.0)

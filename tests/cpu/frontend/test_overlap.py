@@ -142,6 +142,12 @@ CASTS = [
     (lambda i, f: i.mul_(f), True), (lambda i, f: i.mul_(2.5), True),
     (lambda i, f: f.mul_(1j), True),
     (lambda i, f: i.addcmul_(f, f), True), (lambda i, f: i.addcdiv_(f, f), True),
+    (lambda i, f: f.add_(1j), True), (lambda i, f: f.sub_(f * 1j), True),
+    (lambda i, f: i.ldexp_(f), True), (lambda i, f: i.logit_(), True),
+    (lambda i, f: torch._foreach_mul_([f, i], [f, f]), True),
+    (lambda i, f: torch._foreach_add_([f, f], 1j), True),
+    (lambda i, f: torch._foreach_mul_([f, i], [2.5, 2]), False),
+    (lambda i, f: f.logit_(), False), (lambda i, f: f.ldexp_(i), False),
     (lambda i, f: f.mul_(i), False), (lambda i, f: i.mul_(2), False),
     (lambda i, f: f.addcmul_(i, i), False),
 ]  # fmt: skip
