@@ -20,6 +20,7 @@ from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import check
 from refcompiler.aot.second import Call, ends, reach, second
 from refcompiler.aot.twice import ASKS, derivable, once
+from refcompiler.weak import Reference
 
 _VERSION = operator.attrgetter("_version")
 _is_view = torch.Tensor._is_view
@@ -93,7 +94,7 @@ class Compiled(torch.autograd.Function):
         if program.derivable is not None:
             ctx.noted = program.derivable.note(inputs, originals, known)
         if program.derivable is not None or program.second_for is not None:
-            ctx.returned = [*map(weakref.ref, outputs)]
+            ctx.returned = [*map(Reference, outputs)]
         if program.symbolic:
             layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
             ctx.tangents = [

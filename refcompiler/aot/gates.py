@@ -25,6 +25,7 @@ from refcompiler.aot.between import Between, Written
 from refcompiler.aot.coming import comes
 from refcompiler.aot.ports import INPUT, RESULT, Key, call_of
 from refcompiler.aot.wanted import asks_within
+from refcompiler.weak import Reference
 
 REFUSED = (
     "a hook or retain_grad is on a result of a compiled graph that other results of it are "
@@ -252,7 +253,7 @@ class Gate(torch.autograd.Function):
         node, level = at
         if node.returned:
             for n, t in zip(node.program.gates.levels[level].results, found, strict=True):
-                node.returned[n] = weakref.ref(t)
+                node.returned[n] = Reference(t)
         return found[0] if count == 1 else found
 
     @staticmethod
@@ -346,7 +347,7 @@ def with_hooks(function: Any) -> None:
             turn, other = reference[0], reference[1]()
             if turn > hooks.turn and other is not None and other.grad_fn is node:
                 call_last(node, other, other._backward_hooks)
-        node.hooked = *node.hooked, (hooks.turn, weakref.ref(t))
+        node.hooked = *node.hooked, (hooks.turn, Reference(t))
 
     function._backward_cls._register_hook_dict = kept
     function._backward_cls.hooked = ()  # turns of results with hooks, and references to these

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from refcompiler.aot.recomputed import Recomputed
 from refcompiler.aot.regions.unrolled import unrolled
 from refcompiler.aot.statistics import TWINS
 from refcompiler.reentrant import as_around
+from refcompiler.weak import Reference
 
 TWICE = (
     "a graph compiled ahead of time has no second derivative here: it cannot run again (it draws "
@@ -56,7 +56,7 @@ def _version(t: torch.Tensor) -> int:
 
 def _noted(t: torch.Tensor) -> tuple[Callable[[], Any], int]:
     """How to come to ``t`` again, and its version; what has a way on is kept alive for it."""
-    return (lambda: t) if t.requires_grad and not t.is_leaf else weakref.ref(t), _version(t)
+    return (lambda: t) if t.requires_grad and not t.is_leaf else Reference(t), _version(t)
 
 
 class Derivable:
@@ -160,10 +160,10 @@ class Derivable:
             refs = [_noted(t) if isinstance(t, torch.Tensor) else t for t in given]
             return asked, refs, versions
         try:
-            return asked, [*zip(map(weakref.ref, given), map(_VERSION, given))], versions
+            return asked, [*zip(map(Reference, given), map(_VERSION, given))], versions
         except (AttributeError, TypeError, RuntimeError):  # numbers, or made in inference mode
             refs = [
-                (weakref.ref(t), _version(t)) if isinstance(t, torch.Tensor) else t for t in given
+                (Reference(t), _version(t)) if isinstance(t, torch.Tensor) else t for t in given
             ]
             return asked, refs, versions
 

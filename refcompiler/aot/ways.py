@@ -30,6 +30,7 @@ from refcompiler.aot.function import BOXED, Compiled, keeps_graph, with_state
 from refcompiler.aot.gates import PROBE, goes_to, with_hooks
 from refcompiler.aot.kept import kept_by
 from refcompiler.aot.program import Program
+from refcompiler.weak import Reference
 
 _task = torch._C._current_graph_task_id
 _TASKS = 8  # backwards within backwards of one call; what an error has left goes
@@ -174,7 +175,7 @@ def apart(program: Any, *inputs: Any) -> list[Any]:
     marks = [_inputs(call, places, *[inputs[n] for n in places]) for places in plan.groups]
     call.plan, call.edges, call.of_result = plan, _edges, _of_result
     call.groups = [each.grad_fn and weakref.ref(each.grad_fn) for each in marks]
-    call.given = [weakref.ref(inputs[n]) for places in plan.groups for n in places]
+    call.given = [Reference(inputs[n]) for places in plan.groups for n in places]
     call.finals = []
     for places, groups in plan.ends:
         # Detached, as what was saved must not keep the function that keeps it.
@@ -184,7 +185,7 @@ def apart(program: Any, *inputs: Any) -> list[Any]:
         for n, t in zip(places, found, strict=True):
             results[n] = t
             if call.returned:
-                call.returned[n] = weakref.ref(t)
+                call.returned[n] = Reference(t)
     return results
 
 

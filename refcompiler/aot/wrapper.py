@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import linecache
-import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -45,6 +44,7 @@ from refcompiler.aot.ways import apart
 from refcompiler.remade import WRITTEN
 from refcompiler.shapes.node import SYMBOLS
 from refcompiler.shapes.text import NAMES, python
+from refcompiler.weak import Reference
 
 _NUMBERS = itertools.count()
 
@@ -308,7 +308,7 @@ class Wrapper:
 
         Autograd runs what was made last first: that of the result to which it comes first in eager.
         """
-        self.names.update(gate=gate, newest=newest, ref=weakref.ref, gates=gates_)
+        self.names.update(gate=gate, newest=newest, ref=Reference, gates=gates_)
         node = f"{self.results[levels[0].results[0]]}.grad_fn"
         apart = f" if run is apply else {node}.call" if self.partly else ""
         self.lines.append(f"node = {node}{apart}")

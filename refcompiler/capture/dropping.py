@@ -40,6 +40,7 @@ from refcompiler.interpreter.continued import Switch
 from refcompiler.interpreter.driven import DRIVEN, delegate_of, driven_by, is_driven
 from refcompiler.interpreter.frame import Frame
 from refcompiler.interpreter.resumption import finalises, may_finalise
+from refcompiler.weak import Reference
 
 #: What only passes values on: looked into for what the frames hold.
 _PASSING: tuple[type, ...] = (
@@ -95,7 +96,8 @@ def tells(value: Any) -> bool:
         return bool(weakref.getweakrefcount(value))
     if issubclass(kind, torch.Tensor):  # a module of torch's refers weakly to its parameters
         refs = weakref.getweakrefs(value) if kind is torch.Tensor else ()
-        return any(type(ref) is not WeakIdRef for ref in refs)  # and capture to what it reads
+        # and capture to what it reads, and compiled code to its results
+        return any(type(ref) not in (WeakIdRef, Reference) for ref in refs)
     if not is_heap(kind) or issubclass(kind, (type, BaseException)):
         return False
     if type(find(kind, "__del__")[1]) is FunctionType:
