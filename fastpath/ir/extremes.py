@@ -16,7 +16,7 @@ from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO, contiguous_strides, linear
 from fastpath.ir.program import Position, Tensor
 from fastpath.ir.types import name_of
-from specs.dtypes import compute_dtype, int_range, is_float
+from specs.dtypes import compute_dtype, int_range, is_complex, is_float
 
 Rule = Callable[[Any, Any, dict[str, Any]], Any]
 
@@ -100,7 +100,9 @@ def _cumulative(kind: str, lowering: Any, val: Any, bound: dict[str, Any]) -> Te
     if result == "bool":
         raise NotLowered("a result that eager rejects")
     # Eager adds up floating numbers in float64, one after the other.
-    wide = "float64" if is_float(result) else compute_dtype(result)
+    wide = compute_dtype(result)
+    if is_float(result) or is_complex(result):
+        wide = "float64" if is_float(result) else "complex128"
 
     def body(index: Position) -> Expr:
         return E.cast(E.cast(t.read(index), result), wide)

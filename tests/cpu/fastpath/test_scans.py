@@ -109,6 +109,11 @@ def test_rows_of_any_length_and_single_numbers() -> None:
     agree(lambda x: (x[:, ::2].cumsum(1), x[1:, 1:].argmax(0)), torch.randn(5, 9))
 
 
+def test_complex_numbers_are_added_up_as_precisely_as_eagers() -> None:
+    x = torch.complex(torch.rand(5000, 3) + 100, torch.rand(5000, 3) - 100)
+    agree(lambda x: (x.cumsum(0), x[:9].cumsum(1), x.t().cumsum(-1)), x)
+
+
 def test_nothing_to_look_at_is_eagers_matter() -> None:
     for function in (lambda x: x.argmax(1), lambda x: x.max(1)[0]):
         refcompiler.reset()
