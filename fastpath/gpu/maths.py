@@ -158,7 +158,7 @@ def over_shared(x, divisor, inverse):
     neighbours have one branch, for numbers so small or large that a step might not be exact; the
     quotient that the compiler makes has one for each, and asks for an inverse each time.
     """
-    if INTERPRETED:
+    if INTERPRETED or x.numel < AT_ONCE:  # and so small a block cannot be taken so
         return tl.div_rn(x, divisor)
     else:
         return tl.inline_asm_elementwise(

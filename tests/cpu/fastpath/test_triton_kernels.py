@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import struct
 from collections.abc import Callable
@@ -18,6 +19,7 @@ pytest.importorskip("triton")
 from fastpath.cpu.maths import coefficients
 from fastpath.gpu import build
 from fastpath.gpu.compile import Later, machine_code
+from fastpath.gpu.printer import Printer
 from fastpath.gpu.reach import WIDE
 from fastpath.gpu.tiling import tiling
 from fastpath.gpu.vectors import print_kernel
@@ -223,6 +225,10 @@ def test_a_quotient_by_what_a_row_shares_is_a_product_corrected() -> None:
     lines = print_kernel(long).source.splitlines()
     made = next(n for n, line in enumerate(lines) if "m.inverse_of(" in line)
     assert not lines[made].startswith("        ")
+    (few,) = kernels(lambda x: x.float() / 10, rows(1, 5))  # a block of fewer than it takes at once
+    few_points = dataclasses.replace(tiling(few), x_block=4)
+    dtypes = tuple(b.dtype for b in few.buffers)
+    assert machine_code(Printer(few, few_points).print(), dtypes, 90).asm["cubin"]
     (own,) = kernels(lambda x, y: x.float() / y, rows(64, 64), rows(64, 64))
     assert "tl.div_rn(" in print_kernel(own).source
 
