@@ -30,6 +30,20 @@ def begin(early):
 
 
 @triton.jit
+def spread(x, count, along):
+    """Each element ``count`` times, side by side ``along`` a dimension."""
+    if len(x.shape) == 1:
+        wide = tl.broadcast_to(x[:, None], [x.shape[0], count])
+        return tl.reshape(wide, [x.shape[0] * count])
+    elif along == 0:
+        wide = tl.broadcast_to(x[:, None, :], [x.shape[0], count, x.shape[1]])
+        return tl.reshape(wide, [x.shape[0] * count, x.shape[1]])
+    else:
+        wide = tl.broadcast_to(x[:, :, None], [x.shape[0], x.shape[1], count])
+        return tl.reshape(wide, [x.shape[0], x.shape[1] * count])
+
+
+@triton.jit
 def _exp2(x):
     """Two to the ``x``, by the one instruction that there is."""
     if INTERPRETED:
@@ -98,6 +112,58 @@ def over_odd(x, divisor, inverse):
     quotient = x * inverse
     rest = libdevice.fma(-quotient, divisor, x)
     return tl.where(tl.abs(rest) > 0, libdevice.fma(rest, inverse, quotient), quotient)
+
+
+def _over_shared_text(count: int) -> str:
+    """``count`` quotients, and a branch for all of them if one is not among the usual ones: in PTX,
+    where the operands are the results, the dividends, the divisors and the inverses."""
+    lines = [".reg .pred bad;", ".reg .f32 quotient, rest, size;", ".reg .b32 twice;"]
+    results, dividends, divisors, inverses = (
+        [f"${n * count + place}" for place in range(count)] for n in range(4)
+    )
+    join = ""
+    for result, x, divisor, inverse in zip(results, dividends, divisors, inverses):
+        lines += [f"mul.rn.f32 quotient, {x}, {inverse};", "abs.f32 size, quotient;"]
+        lines += [f"setp.gtu{join and '.or'}.f32 bad, size, 0f7B800000{join};"]  # 2 ** 120, or nan
+        join = ", bad"
+        # Nothing, or at least 2 ** -60: what is taken from 0 is the greatest.
+        lines += [f"mov.b32 twice, {x};", "mad.lo.u32 twice, twice, 2, -1;"]
+        lines += [f"setp.lo.or.u32 bad, twice, 0x43000000{join};"]
+        lines += [f"neg.f32 size, {x};", f"fma.rn.f32 rest, quotient, {divisor}, size;"]
+        lines += [f"neg.f32 size, {inverse};", f"fma.rn.f32 {result}, rest, size, quotient;"]
+    lines.append("@!bad bra DONE;")
+    for result, x, divisor in zip(results, dividends, divisors):
+        lines.append(f"div.rn.f32 {result}, {x}, {divisor};")
+    return "\n".join(["{", *lines, "DONE:", "}"])
+
+
+AT_ONCE = tl.constexpr(8)
+OVER_SHARED = tl.constexpr(_over_shared_text(AT_ONCE.value))
+OPERANDS = tl.constexpr(",".join(["=&f"] * AT_ONCE.value + ["f"] * 3 * AT_ONCE.value))
+
+
+@triton.jit
+def inverse_of(divisor):
+    """The float32 next to one over it, nan where quotients by it need more than two corrections."""
+    inverse = tl.div_rn(1.0, divisor)
+    return tl.where((divisor >= 2.0**-64) & (divisor <= 2.0**60), inverse, float("nan"))
+
+
+@triton.jit
+def over_shared(x, divisor, inverse):
+    """``x`` over a number that neighbours share, rounded once, by its :func:`inverse_of`.
+
+    A product, what it leaves of ``x``, which is a number, and a correction by that (Markstein 1990,
+    as above). What is left has the sign with which nothing left keeps that of a zero. Eight
+    neighbours have one branch, for numbers so small or large that a step might not be exact; the
+    quotient that the compiler makes has one for each, and asks for an inverse each time.
+    """
+    if INTERPRETED or x.numel < AT_ONCE:  # and so small a block cannot be taken so
+        return tl.div_rn(x, divisor)
+    else:
+        return tl.inline_asm_elementwise(
+            OVER_SHARED, OPERANDS, [x, divisor, inverse], tl.float32, True, AT_ONCE
+        )
 
 
 LAST = tl.constexpr(88.72283935546875)  # the greatest number whose exp is finite

@@ -155,7 +155,8 @@ class Printer(Stages):
             return
         number = "x_number" if plan.outer or plan.y is not None else "program"
         shape = "[:, None]" if plan.r else "[None, :]" if plan.y is not None else ""
-        self.line(f"x = ({number} * {plan.x_block} + {self.lanes(plan.x_block)}){shape}")
+        self.first["x"] = f"{number} * {plan.x_block}"
+        self.line(f"x = ({self.first['x']} + {self.lanes(plan.x_block)}){shape}")
         self._work()
 
     def _work(self) -> None:

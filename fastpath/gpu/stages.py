@@ -39,6 +39,7 @@ class Stages(Values):
     def _points(self, first: str) -> None:
         """The block of reduced points that begins at ``first``, or at the first of all."""
         plan = self.plan
+        self.first["r"] = first or "0"
         block = f"{self.lanes(plan.r_block)}[None, :]"
         self.line(f"r = {first} + {block}" if first else f"r = {block}")
         if self._some_outside():

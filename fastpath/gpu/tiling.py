@@ -16,8 +16,8 @@ from typing import Any
 
 from fastpath.gpu.moments import one_pass
 from fastpath.gpu.online import online
-from fastpath.gpu.rows import common_beginning
-from fastpath.gpu.words import WORDS, piece_of, stripe_of
+from fastpath.gpu.rows import VECTOR, common_beginning
+from fastpath.gpu.words import MOST_PIECE, WORDS, piece_of, stripe_of
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Number, hint, known
 from fastpath.schedule.kernel import Kernel, Stage, Store, itemsize
@@ -36,6 +36,7 @@ SHORT = 512  # rows that are few
 FEW = 264  # programs that are too few: two for each multiprocessor
 A_THREAD = 32  # points of a thread that reduces rows
 MOST_WARPS = 16
+DRAWING = 4  # warps of a program that draws
 LONG = 4096  # points of a row from which on it is laid by vectors
 LOOPED = 2048  # points of a row that a program which loops takes at a time
 A_LOOP = 16  # points of its threads
@@ -149,10 +150,10 @@ def tiling(kernel: Kernel) -> Tiling:
     if not nests:
         return _pointwise(kernel, x)
     (r,) = nests
-    return _columns(kernel, x, r) if _keeps_lanes(kernel) else _rows(kernel, x, r)
+    return _columns(kernel, x, r) if keeps_lanes(kernel) else _rows(kernel, x, r)
 
 
-def _keeps_lanes(kernel: Kernel) -> bool:
+def keeps_lanes(kernel: Kernel) -> bool:
     """Whether neighbours in memory belong to different results."""
     return kernel.lane is not None and hint(kernel.lane.extent) > 1
 
@@ -166,12 +167,19 @@ def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
     points = _count(x)
     stripe = stripe_of(kernel, x)
     if stripe:
-        return Tiling(x, None, (), WORDS * piece_of(stripe), 1, 1, True, 4, stripe=stripe)
+        piece = piece_of(stripe, _vector_of_each(kernel))
+        return Tiling(x, None, (), WORDS * piece, 1, 1, True, DRAWING, stripe=stripe)
     a_thread = min(16, VECTORS // _least(kernel))
     if _strides(kernel, x):
         a_thread = min(a_thread, STRIDED)
     block = min(4 * LANES * a_thread, max(LANES, power_above(points)))
     return Tiling(x, None, (), block, 1, 1, True, max(1, block // (a_thread * LANES)))
+
+
+def _vector_of_each(kernel: Kernel) -> int:
+    """Points of which each thread of a program that draws has a vector, if it reads memory too."""
+    reads = any(stage.loads() or stage.guarded() for stage in kernel.stages)
+    return DRAWING * LANES * VECTOR // _least(kernel) if reads else MOST_PIECE
 
 
 def _strides(kernel: Kernel, x: tuple[Axis, ...]) -> bool:
@@ -241,7 +249,14 @@ def _weighted(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> bool:
     read = {e.args for stage in kernel.stages if stage.axes for e in stage.loads()}
     axes = [index.axes() for _, index in read if index.axes() & {*r}]
     own = sum(bool(found & {*x}) for found in axes)
-    return own < len(axes) and own <= OWN
+    return own < len(axes) and own <= OWN and not _narrows(kernel)
+
+
+def _narrows(kernel: Kernel) -> bool:
+    """Whether narrower elements are stored than are read, of which a thread's vector has more: with
+    more than a row to a program, values would go from thread to thread."""
+    read = [itemsize(b.dtype) for b in kernel.buffers if not b.written]
+    return bool(read) and _least(kernel) < min(read)
 
 
 def _widens(kernel: Kernel) -> bool:

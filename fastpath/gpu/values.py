@@ -11,15 +11,16 @@ import math
 import struct
 from collections.abc import Iterable
 
+from fastpath.gpu.groups import one_for_all
 from fastpath.gpu.reach import is_wide
-from fastpath.gpu.rows import flatten
-from fastpath.gpu.tiling import Tiling
+from fastpath.gpu.rows import VECTOR, flatten
+from fastpath.gpu.tiling import Tiling, keeps_lanes
 from fastpath.gpu.words import DRAWN, WORDS, shared
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import divides, known
 from fastpath.ir.types import saturates
-from fastpath.schedule.kernel import Kernel, Store, Transposed
+from fastpath.schedule.kernel import Kernel, Store, Transposed, itemsize
 from fastpath.schedule.logistic import LOG_ONE_AND_EXP, beside_one
 from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, is_float
@@ -43,6 +44,9 @@ class Values(Lines):
         self.masked = True  # whether the points of x may be outside
         self.whole = False  # whether all of a block of r is known to be inside
         self.axes: dict[Axis, str] = {}
+        self.named: dict[str, dict[Axis, str]] = {}  # axes at some of the points, by their name
+        self.first = {"x": "0", "r": "0"}  # of the block's points
+        self.masks = {"x": "x_in", "y": "y_in", "r": "r_in"}  # which of them are there
         # Several axes in a row are one number already: what steps through all of them uses it.
         self.flattened = [
             (axes, Axis(math.prod(a.extent for a in axes)))
@@ -173,11 +177,11 @@ class Values(Lines):
     def _mask(self, kinds: Iterable[str]) -> str:
         plan, parts = self.plan, []
         if self.masked and "x" in kinds:
-            parts.append("x_in")
+            parts.append(self.masks["x"])
         if "y" in kinds and plan.y is not None and not divides(plan.y_block, plan.y.extent):
-            parts.append("y_in")
+            parts.append(self.masks["y"])
         if "r" in kinds and self._some_outside():
-            parts.append("r_in")
+            parts.append(self.masks["r"])
         return f", {' & '.join(parts)}" if parts else ""
 
     def varying(self, e: Expr) -> frozenset[str]:
@@ -255,6 +259,9 @@ class Values(Lines):
             divisor = self.constant(e.args[1].args[0], e.dtype)
             factor_text = self.constant(factor, e.dtype)
             return f"m.over_odd({self.text(e.args[0])}, {divisor}, {factor_text})"
+        if e.op == "truediv" and self._shares_divisor(e):
+            both = ", ".join(self._divisor(e.args[1]))
+            return f"m.over_shared({self.text(e.args[0])}, {both})"
         if e.op == "where" and _is_read_as_nothing(e):
             return self.text(e.args[1])
         gate = self._gate(e) or self._one_of_two(e)
@@ -275,6 +282,29 @@ class Values(Lines):
             return text
         # A selection's first operand is a bool; the computing dtype is that of the last.
         return SCALARS[e.op].text("triton", e.args[-1].dtype, *texts)
+
+    def _shares_divisor(self, quotient: Expr) -> bool:
+        """Whether all neighbours that a thread has are divided by one number."""
+        if quotient.dtype != "float32" or self.plan.y is not None:
+            return False
+        dividend, divisor = (self.varying(a) for a in quotient.args)
+        return self._side() in dividend - divisor
+
+    def _side(self) -> str:
+        """The points of which neighbours lie side by side."""
+        return "x" if not self.plan.r or keeps_lanes(self.kernel) else "r"
+
+    def _divisor(self, divisor: Expr) -> tuple[str, str]:
+        """A divisor that is shared, and its inverse."""
+        inverse = Expr("inverse", (divisor,), "float32")
+        if inverse not in self.known:
+            if not self.text(divisor).isidentifier():
+                name = self.fresh()
+                self.line(f"{name} = {self.known[divisor]}")
+                self.known[divisor] = name
+            name = self.known[inverse] = self.fresh()
+            self.line(f"{name} = m.inverse_of({self.text(divisor)})")
+        return self.text(divisor), self.known[inverse]
 
     def _gate(self, e: Expr) -> str | None:
         """One and a function that reaches from -1 to 1, computed together."""
@@ -302,10 +332,64 @@ class Values(Lines):
         held = self.stored.get((buffer, index))
         if held is not None:
             return held
+        along = self._in_groups(index)
+        if along is None:
+            return self._load_from(buffer, index)
+        before = self.axes, self.masks
+        self._first_ones(along)
+        text = self._load_from(buffer, index)
+        self.axes, self.masks = before
+        return f"m.spread({text}, {self._vector_points()}, {int(along == 'r')})"
+
+    def _load_from(self, buffer: str, index: Index) -> str:
         pointer, mask = self._place(buffer, index, store=False)
         text = f"tl.load({pointer}{mask}{self._kept(buffer, index)})"
-        dtype = self.dtype[buffer]
-        return f"{text}.to(tl.float32)" if dtype in REDUCED else text
+        return f"{text}.to(tl.float32)" if self.dtype[buffer] in REDUCED else text
+
+    def _vector_points(self) -> int:
+        """Neighbours that a thread has of a buffer with the smallest elements."""
+        return VECTOR // min(itemsize(dtype) for dtype in self.dtype.values())
+
+    def _in_groups(self, index: Index) -> str | None:
+        """Whether all neighbours that a thread has read one element: along ``x``, or ``r``.
+
+        Triton would have it read once for each of them.
+        """
+        plan, kernel = self.plan, self.kernel
+        if plan.y is not None or plan.stripe or plan.start is not None or index.lookups():
+            return None
+        if kernel.product is not None:
+            return None
+        along = self._side()
+        axes, block = (plan.x, plan.x_block) if along == "x" else (plan.r, plan.r_block)
+        if not self._kinds(index) >= ({"x", "r"} if plan.r and along == "x" else {along}):
+            return None  # a column of the block, which is small
+        group = self._vector_points()
+        return along if 1 < group <= block and one_for_all(index, axes, group) else None
+
+    def _first_ones(self, along: str) -> None:
+        """Let axes be named as they are at the first point of each of these groups."""
+        plan, group = self.plan, self._vector_points()
+        told = Expr("first_ones", (along,), "int64")
+        axes, block = (plan.x, plan.x_block) if along == "x" else (plan.r, plan.r_block)
+        name = self.known.get(told)
+        if name is None:
+            name = self.known[told] = f"{self.fresh()}_"
+            shape = "" if not plan.r else "[:, None]" if along == "x" else "[None, :]"
+            lanes = f"{self.lanes(block // group)} * {group}"
+            self.line(f"{name} = ({self.first[along]} + {lanes}){shape}")
+            if self.masked if along == "x" else self._some_outside():
+                points = plan.x_points if along == "x" else plan.r_points
+                self.line(f"{name}in = {name} < {self.number(points)}")
+            self.axes = dict(self.axes)
+            self._decode(axes, name)
+            self.named[name] = self.axes
+        self.axes = {**self.axes, **{a: self.named[name][a] for a in self._all_of(axes)}}
+        self.masks = {**self.masks, along: f"{name}in"}
+
+    def _all_of(self, axes: tuple[Axis, ...]) -> list[Axis]:
+        """These, and what they are together."""
+        return [*axes, *(flat for run, flat in self.flattened if run is axes)]
 
     def _kept(self, buffer: str, index: Index | None) -> str:
         """What a cache is told of an element: it is read again, or was, and will not be.
@@ -364,6 +448,8 @@ class Values(Lines):
             seen.add(e)
             if "r" in self.varying(e):
                 stack.extend(e.operands())
+                if e.op == "truediv" and self._shares_divisor(e) and not _by_factor(e):
+                    self._divisor(e.args[1])
             elif not self.text(e).isidentifier():
                 name = self.fresh()
                 self.line(f"{name} = {self.known[e]}")
@@ -435,6 +521,11 @@ def _exact_factor(divisor: Expr) -> float | None:
         return None
     part, power = math.frexp(divisor.args[0])
     return 1 / divisor.args[0] if abs(part) == 0.5 and abs(power) < 100 else None
+
+
+def _by_factor(quotient: Expr) -> bool:
+    """Whether it is a product with a constant."""
+    return _exact_factor(quotient.args[1]) is not None or _near_factor(quotient) is not None
 
 
 def _near_factor(quotient: Expr) -> float | None:

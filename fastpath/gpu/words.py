@@ -69,9 +69,9 @@ def stripe_of(kernel: Kernel, x: Sequence[Axis]) -> int:
     return 0
 
 
-def piece_of(stripe: int) -> int:
-    """How many points a program takes of each of a stripe's pieces."""
-    return min(MOST_PIECE, stripe & -stripe)
+def piece_of(stripe: int, most: int = MOST_PIECE) -> int:
+    """How many points a program takes of each of a stripe's pieces, ``most`` at most."""
+    return min(MOST_PIECE, max(most, PIECE), stripe & -stripe)
 
 
 def _divisors(e: Expr) -> set[int]:

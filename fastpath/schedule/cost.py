@@ -10,6 +10,7 @@ from fastpath.ir.size import hint
 ACROSS = 12  # what it costs to read an element from another line of memory than the one before
 SHORTEST = 16  # elements of a row along which that is so
 CHEAP = 8  # at most this is recomputed by each consumer rather than kept
+FEW = 4  # of a quotient or a square root
 MOST_DEPTH = 100  # of operations that one waits for: expressions are gone through by recursion
 MOST_READS = 16  # distinct elements that one inlined expression may read
 
@@ -53,7 +54,7 @@ def own_cost(expr: Expr) -> tuple[int, list[Expr]]:
         if e.op == "read":
             reads.append(e)
         elif e.op not in _FREE:
-            total += 1 if e.op in _ONE else 4 if e.op in _FEW else 12
+            total += 1 if e.op in _ONE else FEW if e.op in _FEW else 12
         stack.extend(e.operands())
     return total, reads
 

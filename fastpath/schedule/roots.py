@@ -22,10 +22,11 @@ from fastpath.ir.program import (
     tensors_in,
 )
 from fastpath.ir.size import hint
-from fastpath.schedule.cost import CHEAP, MOST_DEPTH, MOST_READS, depth, own_cost
+from fastpath.schedule.cost import CHEAP, FEW, MOST_DEPTH, MOST_READS, depth, own_cost
 from fastpath.schedule.cost import across as reads_across
 from fastpath.schedule.kernel import itemsize
 
+MANY = 16  # points that read a number, of which each might make it anew
 ROW = 64  # elements, below which what is read on conditions is no vector
 
 
@@ -37,7 +38,7 @@ class Roots:
     def __init__(self, program: Program, across: bool = False, again: int = CHEAP):
         """``across``: whether reading from line to line of memory is dear; ``again``: what it may
         cost at most that two compute what they read of a tensor or two, each for itself."""
-        self.again = again
+        self.again, self.across = again, across
         self.stored: set[Node] = set()
         self.order: list[Computed | Call] = []
         self._live = self._liveness(program)
@@ -91,7 +92,8 @@ class Roots:
             total[step], leaves[step] = cost, frozenset(found)
             self.depth[step] = deep + depth(step.value)
             deepest = 2 * self.depth[step] > MOST_DEPTH
-            if deepest or self._is_root(step, cost, len(found)) or self._heavy(step, found):
+            kept = self._is_root(step, cost, len(found)) or self._spread(step, cost, found)
+            if deepest or kept or self._heavy(step, found):
                 self.roots.add(step)
                 self.order.append(step)
                 self.needs[step] = found
@@ -110,6 +112,13 @@ class Roots:
         if cost > CHEAP and self._widest[node] > 2 * hint(node.numel):
             return True
         return leaves > MOST_READS
+
+    def _spread(self, node: Computed, cost: int, leaves: set[Node]) -> bool:
+        """Whether far more points than ``node`` has would each make a root or a quotient of what
+        was reduced: whoever reduces it does so once."""
+        if self.across or cost < FEW or self._widest[node] < MANY * hint(node.numel):
+            return False
+        return any(isinstance(n, Reduction) for n in leaves)
 
     def _heavy(self, node: Computed, leaves: set[Node]) -> bool:
         """Whether two consumers of ``node`` would move more memory by reading all that it is made

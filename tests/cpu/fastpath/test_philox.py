@@ -63,6 +63,9 @@ def test_a_draw_is_part_of_the_kernel_that_uses_it(
     assert compiled.asm["cubin"]
     apart = program is not _dropped
     assert ("_apart(" if apart else "_side_by_side(") in printed.source
+    if apart:  # beside what is read a thread has a vector of each piece, else two
+        points = 4 * (512 if "tl.load(" in printed.source else 1024)
+        assert printed.warps == 4 and f"tl.arange(0, {points // 4})" in printed.source
     if apart and dtype is torch.float32:
         assert compiled.metadata.shared == 0 and "st.global.v4.b32" in compiled.asm["ptx"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import struct
 from collections.abc import Callable
@@ -18,6 +19,7 @@ pytest.importorskip("triton")
 from fastpath.cpu.maths import coefficients
 from fastpath.gpu import build
 from fastpath.gpu.compile import Later, machine_code
+from fastpath.gpu.printer import Printer
 from fastpath.gpu.reach import WIDE
 from fastpath.gpu.tiling import tiling
 from fastpath.gpu.vectors import print_kernel
@@ -192,6 +194,49 @@ def test_what_reads_again_what_a_kernel_read_is_done_there() -> None:
 def test_what_two_kernels_need_is_computed_twice_where_that_costs_less() -> None:
     found = kernels(lambda x: torch.softmax(x, 0), rows(16384, 4096))
     assert len(found) == 5 and not any(b.name.startswith("exp") for k in found for b in k.buffers)
+
+
+def test_what_neighbours_share_is_read_once() -> None:
+    image, weight = torch.empty(4, 256, 56, 56, dtype=HALF), torch.empty(256, dtype=HALF)
+    (norm,) = kernels(lambda x, w, b: F.group_norm(x, 32, w, b), image, weight, weight)
+    ptx = machine_code(print_kernel(norm), tuple(b.dtype for b in norm.buffers), 90).asm["ptx"]
+    # A weight and a bias for a vector, in each of two loops, and nothing goes by other threads.
+    assert ptx.count("ld.global.b16") == 4 and "st.shared.v" not in ptx
+    scaled = lambda x, w: x * w[:, None, None]  # noqa: E731
+    for size, count in ((56, 1), (55, 0), (6, 0)):  # 6 * 6 is no multiple of a vector
+        (kernel,) = kernels(scaled, torch.empty(4, 256, size, size, dtype=HALF), weight)
+        assert print_kernel(kernel).source.count("m.spread(tl.load(") == count
+
+
+def test_a_quotient_by_what_a_row_shares_is_a_product_corrected() -> None:
+    def scaled(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+        wide = x.float() * w
+        wide = wide * wide.mean(-1, True)
+        return [(wide / (wide.abs().amax(-1, True) / 448)).to(torch.float8_e4m3fn)]
+
+    (kernel,) = kernels(scaled, rows(4096, 4096), torch.empty(4096, dtype=HALF))
+    printed = print_kernel(kernel)
+    assert printed.source.count("m.over_shared(") == 1 and "m.inverse_of(" in printed.source
+    # What is stored is narrower than what is read: no rows together, whose vectors would differ.
+    assert printed.programs == 4096
+    assert machine_code(printed, tuple(b.dtype for b in kernel.buffers), 90).asm["cubin"]
+    # In a loop the inverse is made before it; neighbours that have their own numbers have none.
+    (long,) = kernels(lambda x: x.float() / x.float().amax(-1, True), rows(512, 50257))
+    lines = print_kernel(long).source.splitlines()
+    made = next(n for n, line in enumerate(lines) if "m.inverse_of(" in line)
+    assert not lines[made].startswith("        ")
+    (few,) = kernels(lambda x: x.float() / 10, rows(1, 5))  # a block of fewer than it takes at once
+    few_points = dataclasses.replace(tiling(few), x_block=4)
+    dtypes = tuple(b.dtype for b in few.buffers)
+    assert machine_code(Printer(few, few_points).print(), dtypes, 90).asm["cubin"]
+    (own,) = kernels(lambda x, y: x.float() / y, rows(64, 64), rows(64, 64))
+    assert "tl.div_rn(" in print_kernel(own).source
+
+
+def test_roots_and_quotients_of_what_is_reduced_are_made_once() -> None:
+    found = kernels(lambda x: F.normalize(x, dim=0), rows(16384, 4096))
+    texts = [print_kernel(kernel).source for kernel in found]
+    assert ["tl.sqrt_rn(" in text for text in texts] == [False, True, False]
 
 
 def test_columns_that_are_put_together_are_on_their_way_while_others_are_summed() -> None:

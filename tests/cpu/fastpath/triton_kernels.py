@@ -328,6 +328,9 @@ def rows_of(dtype: torch.dtype) -> Iterator[tuple[str, Callable[..., Any], list[
         norm = lambda x, w: [F.layer_norm(x, x.shape[-1:], w), x * x.sum(-1, True)]  # noqa: E731
         yield f"norm of {dtype} rows of {width}", norm, [x[1:], weight]
         yield f"norm of {dtype} rows of {width} in place", (lambda x: [x - x.mean(-1, True)]), [x]
+    image, weight = numbers((2, 8, 152), dtype), numbers((8,), dtype)
+    shared = lambda x, w: [F.group_norm(x, 2, w, w), x * w[:, None], x / x.sum(-1, True)]  # noqa: E731
+    yield f"channels of {dtype} rows", shared, [image, weight]
     ends = torch.full((4, 530), -math.inf, dtype=dtype)
     ends[1], ends[2] = torch.finfo(dtype).min, 1.0
     ends[2, 7], ends[2, 300], ends[3, 528] = -math.inf, 3.0, math.inf

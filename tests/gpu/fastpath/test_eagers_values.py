@@ -97,6 +97,33 @@ def test_a_quotient_is_scaled_behind_the_division() -> None:
     assert torch.equal(found, divided(x, large, small))
 
 
+ORDINARY = [1e-30, 3e-20, 0.1, 1.0, 3.0, 1.9999999, 7e5, 3e19, 9e30, -2.5]
+ODD = [0.0, -0.0, 1e-45, 1e-39, 3e38, float("inf"), -float("inf"), float("nan")]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [7, 96, 4096, 20001])
+def test_quotients_by_what_a_row_shares_are_rounded_once(width: int, dtype: Any) -> None:
+    divisors = torch.tensor(ORDINARY + ODD, device="cuda").repeat_interleave(4)[:, None]
+    x = torch.randn(len(divisors), width, device="cuda")
+    x[1::4] *= divisors[1::4].nan_to_num(1, 1, 1)  # quotients near 1
+    x[2::4] = (10.0 ** (x[2::4] * 15)).clamp(max=3e38)
+    x[3::4, ::3] = torch.tensor(ODD, device="cuda").repeat(width)[: len(x[0, ::3])]
+    x = x.to(dtype)
+
+    def program(x: Any, y: Any) -> Any:
+        return x / y, x.float() / (x.float().abs().amax(-1, True) * 0.25)
+
+    found, expected = (
+        refcompiler.compile(program, fullgraph=True)(x, divisors),
+        program(x, divisors),
+    )
+    for a, b in zip(found, expected):
+        there = ~b.isnan()
+        assert torch.equal(there, ~a.isnan()) and torch.equal(a[there], b[there])
+        assert torch.equal(a[there].signbit(), b[there].signbit())
+
+
 def _batch(x: Any, m: Any, v: Any, w: Any, b: Any) -> Any:
     before = m * 1
     return F.batch_norm(x, m, v, w, b, training=True), before, m * 2, v + 1
