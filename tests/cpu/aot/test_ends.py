@@ -42,7 +42,11 @@ def test_what_refers_to_them_for_the_backward_ends_no_graph(backend: str) -> Non
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
-def test_the_programs_references_tell_of_their_ends(backend: str) -> None:
+@pytest.mark.parametrize("recorded", [False, True])
+def test_the_programs_references_tell_of_their_ends(recorded: bool, backend: str) -> None:
+    """Without a graph of autograd's, which would keep the tensor, it is over."""
+    refcompiler.reset()
+    compiled = refcompiler.compile(referring, backend=backend)
     x, w = (torch.randn(4, 4, requires_grad=True) for _ in range(2))
-    found = refcompiler.compile(referring, backend=backend)(x, w)
-    assert found[2] is referring(x, w)[2]
+    with torch.set_grad_enabled(recorded):
+        assert compiled(x, w)[2] is referring(x, w)[2] is not recorded
