@@ -219,6 +219,10 @@ def test_what_is_made_of_images_lies_as_eagers() -> None:
             aten.reflection_pad2d(x, [1] * 4),
             aten.replication_pad2d(x, [1] * 4),
         ],
+        "shuffled": lambda x, g: aten.channel_shuffle(x, 4),
+        "losses of pixels": lambda x, g: aten.nll_loss2d_forward(
+            x, g[:, 0].long(), None, reduction=0, ignore_index=-100
+        ),
         "reflected": lambda x, g: aten.reflection_pad2d_backward(g, x, [0] * 4),
         "replicated": lambda x, g: aten.replication_pad2d_backward(g, x, [0] * 4),
         "groups": lambda x, g: aten.native_group_norm_backward(
