@@ -47,6 +47,10 @@ def _laid(overload: Any, rule: Callable[..., Any], *args: Any, **kwargs: Any) ->
     result = rule(*args, **kwargs)
     if any(t.device.type != "cpu" for t in tensors):
         return result
+    if str(overload) in strides.CONTIGUOUS:  # whatever sizes and steps are
+        found = result if isinstance(result, tuple) else (result,)
+        found = tuple([t if t is None else t.contiguous() for t in found])
+        return found if isinstance(result, tuple) else found[0]
     known = {k: Hinted.of(v) if isinstance(v, torch.Tensor) else v for k, v in given.items()}
     sized = any(type(n) is not int for t in tensors for n in (*t.shape, *t.stride()))
     hinted = [known[k] for k, v in given.items() if isinstance(v, torch.Tensor)]

@@ -159,6 +159,8 @@ CONTIGUOUS = frozenset(
         "aten.huber_loss_backward.default",
         "aten.log_sigmoid_forward.default",
         "aten.mse_loss_backward.default",
+        "aten.native_layer_norm_backward.default",
+        "aten.nll_loss2d_backward.default",
         "aten.nll_loss2d_forward.default",
         "aten.smooth_l1_loss_backward.default",
     }
@@ -199,6 +201,15 @@ LIKE_IMAGES = {
 }
 LIKE_IMAGES["aten.max_unpool2d.default"] = "self"
 LIKE_IMAGES["aten.channel_shuffle.default"] = "self"
+LIKE_IMAGES["aten.native_group_norm.default"] = "input"
+LIKE_IMAGES |= {
+    f"aten.{kind}.default": "self"
+    for kind in (
+        *("upsample_bicubic2d", "upsample_bilinear2d", "upsample_nearest2d"),
+        *("upsample_nearest3d", "upsample_trilinear3d"),
+        *("_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
+    )
+}
 #: Fourier transforms, which 2.11's stand-ins lay otherwise where not the last dimension alone is
 #: transformed, as eager's do where it has MKL.
 TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_r2c.default"})
