@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from fastpath import foreach
 from refcompiler.fakes.mode import Hinted
@@ -27,50 +28,39 @@ def table() -> dict[Any, Callable[..., Any]]:
     rules = get_decompositions([getattr(_aten, name) for name in (*_FORWARD, *_BACKWARD)])
     entropy, sixths = _aten.binary_cross_entropy.default, _aten.hardsigmoid_backward.default
     squares, units = _aten._fused_rms_norm.default, _aten.elu_backward.default
-    for overload in rules:
-        if str(overload) in strides.OF_THE_CPU:
-            rules[overload] = functools.partial(_laid, overload, rules[overload])
-    return {
-        **rules,
-        **foreach.rules(),
-        squares: functools.partial(_of_squares, rules[squares]),
-        entropy: functools.partial(_of_probabilities, rules[entropy]),
-        units: functools.partial(_of_units, rules[units]),
-        sixths: functools.partial(_in_sixths, rules[sixths]),
-    }
+    rules[squares] = functools.partial(_of_squares, rules[squares])
+    rules[entropy] = functools.partial(_of_probabilities, rules[entropy])
+    rules[units] = functools.partial(_of_units, rules[units])
+    rules[sixths] = functools.partial(_in_sixths, rules[sixths])
+    laid = {each: functools.partial(_laid, each, rule) for each, rule in rules.items()}
+    return {**laid, **foreach.rules()}
 
 
 def _laid(overload: Any, rule: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The rule, with its results where eager's CPU kernel has them."""
-    given = {a.name: value for a, value in zip(overload._schema.arguments, args)} | kwargs
-    tensors = [t for t in given.values() if isinstance(t, torch.Tensor)]
-    result = rule(*args, **kwargs)
-    if any(t.device.type != "cpu" for t in tensors):
-        return result
-    if str(overload) in strides.CONTIGUOUS:  # whatever sizes and steps are
-        found = result if isinstance(result, tuple) else (result,)
-        found = tuple([t if t is None else t.contiguous() for t in found])
-        return found if isinstance(result, tuple) else found[0]
-    known = {k: Hinted.of(v) if isinstance(v, torch.Tensor) else v for k, v in given.items()}
-    sized = any(type(n) is not int for t in tensors for n in (*t.shape, *t.stride()))
-    hinted = [known[k] for k, v in given.items() if isinstance(v, torch.Tensor)]
-    if not all(isinstance(v, Hinted) and (not sized or v.without_gaps()) for v in hinted):
-        return result  # sizes may put them in another order
+    """The rule, with its results where eager's kernel has them, which the operator's own fake
+    results say: what it is taken apart into may make a copy, or a choice, that lies otherwise."""
+    found = rule(*args, **kwargs)
+    try:
+        with disable_proxy_modes_tracing():
+            wanted = overload(*args, **kwargs)
+    except RuntimeError:  # it has no fake results for symbols
+        return found
+    if isinstance(found, tuple):
+        return tuple([_laid_as(t, like) for t, like in zip(found, wanted, strict=True)])
+    return _laid_as(found, wanted)
 
-    def laid(t: torch.Tensor) -> torch.Tensor:
-        own = Hinted.of(t)
-        if own is None or sized and any(n < 2 for n in own.shape):
-            return t
-        wanted = strides.of_result(str(overload), own.shape, known)
-        if wanted is None or own.steps == wanted:
-            return t
-        order = sorted(range(t.dim()), key=lambda d: (-wanted[d], d))
-        if strides.in_order(own.shape, order) != wanted:
-            return t
-        back = sorted(range(t.dim()), key=order.__getitem__)
-        return t.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 
-    return tuple([laid(t) for t in result]) if isinstance(result, tuple) else laid(result)
+def _laid_as(t: Any, like: Any) -> Any:
+    if not isinstance(t, torch.Tensor):
+        return t
+    own, wanted = Hinted.of(t), Hinted.of(like)
+    if own is None or wanted is None or own.steps == wanted.steps:
+        return t
+    order = sorted(range(t.dim()), key=lambda d: (-wanted.steps[d], d))
+    if strides.in_order(own.shape, order) != wanted.steps:
+        return t
+    back = sorted(range(t.dim()), key=order.__getitem__)
+    return t.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 
 
 def _of_probabilities(

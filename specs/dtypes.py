@@ -141,6 +141,10 @@ class Computation:
     further: tuple[str, ...] = ()
 
 
+#: What whole numbers of 2**63 and more are; eager promotes no bool or other integer to it.
+BEYOND = "uint64"
+
+
 def _order(dtype: str) -> int:
     return 0 if dtype == BOOL else 1 if is_int(dtype) else 2 if is_float(dtype) else 3
 
@@ -149,6 +153,11 @@ def promote_types(a: str, b: str) -> str:
     """The smallest dtype that both dtypes promote to (``torch.promote_types``)."""
     if a == b:
         return a
+    if BEYOND in (a, b):
+        other = b if a == BEYOND else a
+        if is_float(other) or is_complex(other):
+            return other
+        raise TypeError(f"{BEYOND} and {other} have no dtype in common")
     low, high = sorted((a, b), key=_order)
     if is_complex(high) and (is_float(low) or is_complex(low)):
         return "complex128" if {"float64", "complex128"} & {a, b} else "complex64"
@@ -165,12 +174,14 @@ def promote_types(a: str, b: str) -> str:
 
 
 def number_dtype(value: bool | int | float | complex) -> str:
-    """The dtype that a Python number stands for in promotion."""
+    """The dtype that a Python number stands for in promotion: :data:`BEYOND` beyond int64."""
     if isinstance(value, bool):
         return BOOL
     if isinstance(value, complex):
         return COMPLEX_OF[DEFAULT_FLOAT]
-    return "int64" if isinstance(value, int) else DEFAULT_FLOAT
+    if isinstance(value, int):
+        return "int64" if value < 2**63 else BEYOND
+    return DEFAULT_FLOAT
 
 
 def result_type(operands: Sequence[Operand]) -> str:
@@ -192,6 +203,8 @@ def result_type(operands: Sequence[Operand]) -> str:
         result = _combine(lower, result)
     if result is None:
         raise TypeError("type promotion needs at least one operand")
+    if result == BEYOND:
+        raise TypeError("a number beyond int64 and no tensor")
     return result
 
 
@@ -458,6 +471,8 @@ def filled(operands: Sequence[Operand], args: Mapping[str, Any]) -> Computation:
     if target is None:
         value = args.get("fill_value")
         target = DEFAULT_FLOAT if value is None else number_dtype(value)
+        if target == BEYOND:
+            raise TypeError("a number beyond int64, which it is filled as")
     return Computation(target, target, target, target)
 
 

@@ -167,17 +167,29 @@ CONTIGUOUS = frozenset(
 )
 #: Those that eager makes contiguous if they are of complex numbers.
 CONTIGUOUS_OF_COMPLEX = frozenset({"aten.angle.default"})
+# ``:copied`` is an operand of which something elementwise is made first, ``:in order`` a power of a
+# number, which is contiguous.
 BY_OPERANDS = {
+    "aten._prelu_kernel_backward.default": ("self", "weight", "grad_output"),
     "aten.addcdiv.default": ("self", "tensor1", "tensor2"),
     "aten.addcmul.default": ("self", "tensor1", "tensor2"),
     "aten.complex.default": ("real", "imag"),
-    "aten.polar.default": ("abs", "angle"),
     "aten.elu_backward.default": ("grad_output", "self_or_result"),
+    "aten.gelu_backward.default": ("grad_output", "self"),
+    "aten.hardshrink_backward.default": ("grad_out", "self"),
     "aten.hardsigmoid_backward.default": ("grad_output", "self"),
     "aten.hardswish_backward.default": ("grad_output", "self"),
+    "aten.igamma.default": ("self", "other"),
+    "aten.igammac.default": ("self", "other"),
+    "aten.ldexp.Tensor": ("self", "other:in order"),
     "aten.logit_backward.default": ("grad_output", "self"),
-    "aten.native_dropout_backward.default": ("grad_output", "mask"),
+    "aten.mish_backward.default": ("grad_output", "self"),
+    "aten.mse_loss.default": ("self", "target"),
+    "aten.native_dropout_backward.default": ("grad_output", "mask:copied"),
+    "aten.polar.default": ("abs", "angle"),
+    "aten.smooth_l1_loss.default": ("self", "target"),
     "aten.softplus_backward.default": ("grad_output", "self"),
+    "aten.softshrink_backward.default": ("grad_output", "self"),
     "aten.special_xlog1py.default": ("self", "other"),
 }
 # Elementwise operators whose results eager's code makes empty, like their operand, and then fills;
@@ -215,17 +227,21 @@ LIKE_IMAGES |= {
 TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_r2c.default"})
 # Losses of each element, and moves of them, for which eager makes a tensor like the named operand.
 ONE_LIKE = {
-    "aten.huber_loss.default": "self",
+    "aten.binary_cross_entropy_backward.default": "self",
     "aten.flip.default": "self",
+    "aten.huber_loss.default": "self",
     "aten.index_put.default": "self",
+    "aten.log_sigmoid_backward.default": "grad_output",
+    "aten.soft_margin_loss_backward.default": "target",
 }
 # Reductions that may be asked to reduce nothing, which then is a copy.
 OF_NO_DIMENSION = frozenset({"aten.all.dims", "aten.any.dims"})
 
+_RRELU = "aten.rrelu_with_noise_backward.default"  # a product with the noise, or as leaky_relu's
 
 # Those that :func:`of_result` knows.
 OF_THE_CPU = CONTIGUOUS | BY_OPERANDS.keys() | ONE_LIKE.keys() | OF_NO_DIMENSION
-OF_THE_CPU |= LIKE_IMAGES.keys() | {"aten.roll.default"}
+OF_THE_CPU |= LIKE_IMAGES.keys() | {"aten.roll.default", _RRELU}
 
 
 def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | None:
@@ -251,9 +267,22 @@ def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | Non
     if name in ONE_LIKE:
         model = args[ONE_LIKE[name]]
         return like(shape, model.stride()) if tuple(model.shape) == tuple(shape) else None
-    if name in BY_OPERANDS:
-        return elementwise(shape, [(args[a].shape, args[a].stride()) for a in BY_OPERANDS[name]])
-    return None
+    names = BY_OPERANDS.get(name, ())
+    if name == _RRELU:
+        drawn = args["training"] and args["upper"] - args["lower"] > 1e-6
+        names = ("noise", "grad_output") if drawn else ("self", "grad_output")
+    operands = [_operand(args, each) for each in names]
+    whole = all(len(size) <= len(shape) for size, _ in operands)  # not reduced, as a loss is
+    return elementwise(shape, operands) if operands and whole else None
+
+
+def _operand(args: Mapping[str, Any], name: str) -> Laid:
+    """As :data:`BY_OPERANDS` names it."""
+    name, _, made = name.partition(":")
+    size, steps = args[name].shape, args[name].stride()
+    if made == "in order":
+        return size, contiguous(size)
+    return size, elementwise(size, [(size, steps), ((), ())]) if made else steps
 
 
 def _compare(shape: Shape, aligned: Sequence[Strides], a: int, b: int) -> int:

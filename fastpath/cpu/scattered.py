@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from fastpath.cpu.scopes import Scope
-from fastpath.ir.expr import Expr
-from fastpath.schedule.kernel import PARTS, Stage, Store
+from fastpath.cpu.scopes import Printing, Scope
+from fastpath.ir.expr import Bounds, Expr
+from fastpath.ir.index import Axis
+from fastpath.schedule.kernel import PARTS, Keep, Stage, Store
 
-if TYPE_CHECKING:
-    from fastpath.cpu.printer import Printer
+
+class Putting(Printing, Protocol):
+    """What is needed of the printer."""
+
+    depth: int
+    dtype: dict[str, str]
+
+    def loop(self, axis: Axis) -> None: ...
+
+    def put(self, s: Store | Keep, value: str, scope: Scope) -> None: ...
+
+    def watch(self, bounds: Bounds, missed: str, value: str) -> None: ...
 
 
 class Scattered:
     """One stage of a kernel that has such a store. A place that does not change along the lanes is
     looked up before them, so that they are vectors."""
 
-    def __init__(self, printer: Printer, stage: Stage):
+    def __init__(self, printer: Putting, stage: Stage):
         self.printer, self.stage = printer, stage
         (store,) = stage.statements
         assert isinstance(store, Store)

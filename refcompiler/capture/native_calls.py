@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import collections
 import enum
-import functools
 import random
 import types
 import weakref
@@ -19,26 +18,24 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from refcompiler.capture import arithmetic, generators
-from refcompiler.capture.arrays.array import Array
+from refcompiler.capture import arithmetic
 from refcompiler.capture.arrays.calls import array_input, call_numpy
 from refcompiler.capture.contents import contents, given_back, merges, whole
 from refcompiler.capture.displays import call_method, named
 from refcompiler.capture.door import UNKNOWN_VALUES
 from refcompiler.capture.dropping import is_held
 from refcompiler.capture.immutable import Decimals, is_computed, is_value
-from refcompiler.capture.indexing import as_index
 from refcompiler.capture.kinds import COLLECTIONS, CONSTANT_TYPES
-from refcompiler.capture.lookup import asks, find, is_heap, namespace_of, slot_of
+from refcompiler.capture.lookup import find, is_heap, namespace_of, slot_of
 from refcompiler.capture.marking.marked import (
     is_allowed,
     substitute_of,
 )
 from refcompiler.capture.models.drawing import Draw, draw_in_c
 from refcompiler.capture.models.printing import arguments
-from refcompiler.capture.models.registry import MODELS, OPERATION_MODELS
-from refcompiler.capture.natively import called_back, natively
+from refcompiler.capture.natively import natively
 from refcompiler.capture.numbered import TELLING
+from refcompiler.capture.passing import Passing
 from refcompiler.capture.personal import is_personal
 from refcompiler.capture.policy import (
     AMBIENT_READERS,
@@ -55,30 +52,24 @@ from refcompiler.capture.policy import (
     is_operation,
     operation_name,
 )
-from refcompiler.capture.pulled import Later, Pulled
+from refcompiler.capture.pulled import Pulled
 from refcompiler.capture.signals import Break
-from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.state.functions import BLOCKS, call_block
 from refcompiler.capture.state.history import is_node, node_method
 from refcompiler.capture.stepping import runs_code
 from refcompiler.capture.subclasses import subclass_input
-from refcompiler.capture.texts import Texts
 from refcompiler.capture.told import formatted
 from refcompiler.capture.values import External, LazyMethod, Literal, Resume, Run
 from refcompiler.capture.written import call_method as call_dict_method
 from refcompiler.guards.iterators import NUMBERED
-from refcompiler.guards.sources import SCALARS, Source, referent
+from refcompiler.guards.sources import Source, referent
 from refcompiler.interpreter import helpers
 from refcompiler.interpreter.driven import DRIVEN, is_suspended
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.resumption import can_throw, resumable, runs_now
 
 AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
-#: Operations that take a symbolic bool for a number.
-_OF_BOOLS = frozenset("tensor scalar_tensor as_tensor full mul add sub where".split())
 #: What these are made of, or are asked for, is hashed.
-#: C functions that tell a symbol from the number that the program takes it for.
-_ASKING = (type, isinstance, id, hash)
 _HASHING = frozenset({set, frozenset, dict, collections.OrderedDict, collections.Counter})
 _COMPARING = frozenset(
     """
@@ -117,8 +108,6 @@ _CONSUMING_METHODS = frozenset({"join", "extend", "difference", "intersection", 
 
 #: Methods that run a generator or coroutine.
 _RESUMING = frozenset({"send", "throw", "close", "__next__"})
-#: What C code cannot read past the methods that the interpreter runs; texts of errors are guarded.
-_WITHOUT_CONTENTS = (object, BaseException)
 #: Owners of methods in C that look into what they are given.
 _READERS = CONSTANT_TYPES | {bytearray, memoryview}
 
@@ -149,7 +138,7 @@ def _owner(function: Any) -> Any:
     return found if issubclass(type(found), type) else type(found)
 
 
-class NativeCalls(Texts):
+class NativeCalls(Passing):
     """The callees that are not Python functions."""
 
     def constants(self, args: Sequence, kwargs: Mapping) -> tuple[list, dict] | None:
@@ -543,118 +532,6 @@ class NativeCalls(Texts):
                 self.made.setdefault(type(made), self.steps)
         return found
 
-    def read_in_c(self, value: Any, name: str) -> Any:
-        """What C code is given for ``value``, into which it looks."""
-        if not self.is_foreign(value) or issubclass(type(value), SCALARS):
-            return value
-        inside = contents(self, value)
-        if inside is value and any(
-            not is_heap(base) and base not in _WITHOUT_CONTENTS for base in type(value).__mro__
-        ):
-            raise Break("external-object", f"{name} of a {type(value).__name__}")
-        return inside
-
-    def pass_native(
-        self, value: Any, iterates: bool = False, calls: bool = False, later: bool = False
-    ) -> Any:
-        """``value`` as C code may see it that ``calls`` it or ``iterates`` over it, maybe later."""
-        value = self.force(value)
-        kind = type(value)
-        if (
-            calls
-            and callable(value)
-            and (
-                kind is FunctionType
-                or (kind is MethodType and type(value.__func__) is FunctionType)
-                or kind is functools.partial
-                or any(value is asking for asking in _ASKING)
-                or id(value) in MODELS  # what it says of symbols, fakes and what lies outside
-                or value is str
-                or self.method_of(kind, "__call__") is not UNSET
-                or (issubclass(type(value), type) and is_heap(value))
-            )
-        ):
-            return self.callback(value)
-        if kind is Context and self.contexts.is_own(value):
-            raise Break("c-function", "C code is given a Context")
-        asked = iterates and self.method_of(kind, "__iter__") is not UNSET  # it may begin anew
-        if hasattr(kind, "__next__") and self.is_foreign(value) and not asked:
-            if iterates and type(value) is not reversed:
-                return Pulled(self, value)
-            raise Break("external-iterator", f"a {kind.__name__} from outside")
-        if iterates and not issubclass(kind, torch.Tensor):
-            if self.is_interpreted(value):
-                return Pulled(self, value)
-            if asked:
-                return Later(self, value) if later else Pulled(self, self.iter(value), value)
-            if self.has_old_protocol(kind):
-                return Pulled(self, self.iter(value), value)
-            value = contents(self, value)
-            if self.is_foreign(value):
-                row = "external-iterator" if hasattr(kind, "__next__") else "external-object"
-                raise Break(row, f"iteration over a {kind.__name__} from outside")
-        return value
-
-    def callback(self, function: Any) -> Any:
-        """A Python function that C code may call: it runs in the interpreter."""
-        known = self.callbacks.get(id(function))
-        if known is not None:
-            return known[1]
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with called_back(self):
-                return self.force(self.invoke(self.frame, function, args, kwargs))
-
-        self.callbacks[id(function)] = (function, call)
-        self.callback_of[id(call)] = function
-        return call
-
-    def call_operation(self, function: Any, args: Sequence, kwargs: Mapping) -> Any:
-        """A torch operation, which the door records when a tensor takes part."""
-        own = OPERATION_MODELS.get(operation_name(function))
-        if own is not None:
-            owner = getattr(function, "__self__", None)
-            bound = (owner, *args) if issubclass(type(owner), torch.Tensor) else args
-            found = own(self, function, bound, kwargs)
-            if found is not NotImplemented:
-                return found
-        forced = [self.pass_operand(a) for a in args]
-        named = {k: self.pass_operand(v) for k, v in kwargs.items()}
-        if torch.SymBool in map(type, (*forced, *named.values())):
-            if operation_name(function) not in _OF_BOOLS:
-                forced = [arithmetic.with_plain_bools(self, a) for a in forced]
-                named = {k: arithmetic.with_plain_bools(self, v) for k, v in named.items()}
-        if named:
-            return self.operate(functools.partial(function, **named), *forced)
-        return self.operate(function, *forced)
-
-    def fits_operation(self, args: Sequence, kwargs: Mapping) -> bool:
-        """Whether a graph can hold the arguments of a call of torch's Python."""
-        for value in (*args, *kwargs.values()):
-            value = self.force(value)
-            kind = type(value)
-            if is_heap(kind) and not issubclass(kind, (torch.Tensor, enum.Enum, tuple)):
-                return False
-            if kind is FunctionType or kind is MethodType:
-                return False
-        return True
-
-    def pass_operand(self, value: Any) -> Any:
-        value = self.force(value)
-        if self.is_foreign(value):
-            if type(value) is torch.Generator:
-                return generators.operand(self, value)
-            if asks(type(value)):
-                return value
-            raise Break("external-object", f"a {type(value).__name__} is an operand")
-        if type(value) is Array:
-            raise Break("c-function", "an operation of torch with an array of numpy's")
-        if type(value) is FunctionType:
-            raise Break("higher-order", f"function {value.__qualname__} is an operand")
-        if type(value) not in CONSTANT_TYPES and as_index(self, value) is not value:
-            raise Break("c-function", f"torch asks a {type(value).__name__} for its number")
-        return value
-
     def call_lazy_method(
         self, frame: Any, method: LazyMethod, args: Sequence, kwargs: Mapping
     ) -> Any:
@@ -696,8 +573,5 @@ class NativeCalls(Texts):
     continues: bool  # whether it goes on after a break
     decimals: Decimals | None
     draws: list[Draw]
-    contexts: Contexts
     made: dict[type, int]  # of what classes objects were made, and at which step the first
     open_devices: list[tuple[Any, int]]  # blocks that were entered, and at which step
-    callbacks: dict[int, tuple[Any, Any]]
-    callback_of: dict[int, Any]

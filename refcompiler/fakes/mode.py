@@ -27,6 +27,7 @@ from refcompiler.fakes.quiet import QuietFakeMode
 from refcompiler.fakes.results import ask, blank, keep, recall, remember
 from refcompiler.fakes.rules import by_rule
 from refcompiler.fakes.symbolic import by_symbolic_rule
+from refcompiler.fakes.symbolic_sizes import same
 from refcompiler.shapes.composites import python_composites
 from specs import strides
 from specs.operators import OPERATORS, Operator
@@ -411,7 +412,8 @@ class EagerFakeMode(QuietFakeMode):
         rule: Callable[[Sequence[int], Mapping[str, Any]], strides.Strides | None],
     ) -> torch.Tensor:
         """As ``rule`` says of the sizes that symbols have now, where those of 2 and more, of
-        operands without gaps, go in the same order whatever they are, beside what is 1 always."""
+        operands without gaps, go in the same order whatever they are, beside what is 1 always.
+        Where steps are symbols of their own, what it asks of them becomes a guard."""
         asked = {k: Hinted.of(v) if isinstance(v, torch.Tensor) else v for k, v in given.items()}
         own = Hinted.of(result)
         operands = [v for v in asked.values() if isinstance(v, Hinted)]
@@ -421,6 +423,9 @@ class EagerFakeMode(QuietFakeMode):
             return result
         if any(isinstance(given[k], torch.Tensor) and v is None for k, v in asked.items()):
             return result
+        tensors = [v for v in given.values() if isinstance(v, torch.Tensor)]
+        if any(map(_has_free_steps, tensors)):
+            return self._laid_as_asked(result, own, rule(tuple(result.shape), given))
         if not all(v.without_gaps() for v in operands):
             return result
         wanted = rule(own.shape, asked)
@@ -436,6 +441,13 @@ class EagerFakeMode(QuietFakeMode):
             return torch.empty_strided(
                 result.shape, steps, dtype=result.dtype, device=result.device
             )
+
+    def _laid_as_asked(
+        self, result: torch.Tensor, own: Hinted, wanted: strides.Strides | None
+    ) -> torch.Tensor:
+        if wanted is None or own.steps == tuple(map(_hint, wanted)):
+            return result
+        return self._laid(result, wanted)
 
     def _laid(self, result: torch.Tensor, wanted: strides.Strides | None) -> torch.Tensor:
         if wanted is None or result.stride() == wanted:
@@ -458,7 +470,7 @@ class Hinted:
         """None where a size depends on data."""
         if t.layout is not torch.strided:
             return None
-        found = [n if type(n) is int else n.node.hint for n in (*t.shape, *t.stride())]
+        found = [_hint(n) for n in (*t.shape, *t.stride())]
         if any(n is None for n in found):
             return None
         return cls(tuple(found[: t.dim()]), tuple(found[t.dim() :]))
@@ -470,6 +482,25 @@ class Hinted:
         """Whether it is dense but for where it is expanded, which a step of 0 says of all sizes."""
         once = [1 if step == 0 else n for n, step in zip(self.shape, self.steps)]
         return strides.is_dense(once, self.steps)
+
+
+def _hint(n: Any) -> Any:
+    return n if type(n) is int else n.node.hint
+
+
+def _has_free_steps(t: torch.Tensor) -> bool:
+    """Whether its steps, where some are symbols, need not be products of its sizes."""
+    steps = t.stride()
+    if all(type(n) is int for n in steps):
+        return False
+    inner: Any = 1
+    for d in sorted(range(len(steps)), key=lambda d: (_hint(steps[d]), _hint(t.shape[d]))):
+        if type(steps[d]) is int and steps[d] == 0:
+            continue
+        if not same(steps[d], inner):
+            return True
+        inner = inner * t.shape[d]
+    return False
 
 
 def _stands_alone(tensor: torch.Tensor) -> bool:

@@ -430,6 +430,8 @@ _RULES: dict[Any, Callable[..., Result | None]] = {
     _aten.maximum.default: _elementwise(_NUMBERS, None),
     _aten.div.Tensor: _elementwise(FLOATS, None),
     _aten.pow.Tensor_Scalar: _elementwise(FLOATS, None, False),
+    _aten.hardshrink_backward.default: _elementwise(FLOATS, None, False),
+    _aten.softshrink_backward.default: _elementwise(FLOATS, None, False),
 }
 for _name in ("add", "sub", "mul"):
     _RULES[getattr(_aten, _name).Tensor] = _elementwise(_NUMBERS, None)

@@ -353,6 +353,85 @@ def test_results_of_symbolic_sizes_lie_as_eagers(name: str) -> None:
     assert laid == 18
 
 
+#: Arguments: operands, and what follows them.
+BY_OPERANDS: dict[str, tuple[int, tuple[Any, ...]]] = {
+    "_prelu_kernel_backward": (3, ()),
+    "binary_cross_entropy_backward": (3, (None, 0)),
+    "copysign": (2, ()),
+    "gelu_backward": (2, ()),
+    "igamma": (2, ()),
+    "log_sigmoid_backward": (3, ()),
+    "mish_backward": (2, ()),
+    "mse_loss": (2, (0,)),
+    "native_dropout_backward": (2, (2.0,)),
+    "rrelu_with_noise_backward": (3, (0.1, 0.3, True, False)),
+    "smooth_l1_loss": (2, (0, 1.0)),
+    "soft_margin_loss_backward": (3, (0,)),
+    "xlogy": (2, ()),
+}
+
+
+def _with_gaps(random_: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Expanded along some dimensions, in any order, with gaps or without."""
+    steps, step = [0] * len(shape), random_.choice([1, 1, 2])
+    gaps = random_.choice([(0,), (0, 1, 2)])
+    for axis in random_.sample(range(len(shape)), len(shape)):
+        steps[axis] = 0 if random_.random() < 0.2 else step
+        step *= shape[axis] + random_.choice(gaps)
+    return tuple(steps)
+
+
+@pytest.mark.parametrize("name", BY_OPERANDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_results_of_expanded_and_turned_operands_lie_as_eagers(
+    name: str, dtype: torch.dtype
+) -> None:
+    """Also where the steps of operands are symbols, which may have any order in the next call."""
+    operator, (count, rest) = getattr(torch.ops.aten, name), BY_OPERANDS[name]
+    random_, compared = random.Random(15), 0
+    for number in range(16):
+        shape = (5, 4, 6) if number % 3 else (4, 6)
+        kinds = [dtype] * count
+        if name == "native_dropout_backward":
+            kinds[1] = torch.bool
+        laid = [_with_gaps(random_, shape) for _ in kinds]
+        given = [torch.full((600,), 0.5).to(d).as_strided(shape, s) for d, s in zip(kinds, laid)]
+        real = operator(*given, *rest)
+        env, known = ShapeEnv(), {0: 0, 1: 1}
+        for steps in laid:
+            known.update({n: env.size(n) for n in steps if n > 1 and n not in known})
+        for places in (known, {n: n for n in known}):
+            with EagerFakeMode(shape_env=env if places is known else None):
+                fakes = [
+                    torch.empty_strided(shape, [places[n] for n in steps], dtype=d)
+                    for d, steps in zip(kinds, laid)
+                ]
+                fake = operator(*fakes, *rest)
+            for a, b in zip(pytree.tree_leaves(fake), pytree.tree_leaves(real), strict=True):
+                found = tuple(n if type(n) is int else n.node.hint for n in a.stride())
+                assert found == b.stride(), (shape, laid, places is known)
+                compared += 1
+    assert compared >= 32
+
+
+def test_calls_with_other_strides_lie_as_eagers() -> None:
+    """Operators that are taken apart, and one whose stand-in is."""
+
+    def program(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.xlogy(a, b), F.mse_loss(a, b, reduction="none"), torch.celu(b)]
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(program, backend="fastpath", fullgraph=True)
+    steps = [(1, 31), (7, 1), (21, 3), (0, 1), (1, 5)]
+    with refcompiler.config.patch(recompile_limit=100):
+        for dtype, one, two in itertools.product((torch.float32, torch.bfloat16), steps, steps[:3]):
+            a, b = (torch.rand(400).to(dtype).as_strided((5, 7), s) for s in (one, two))
+            for found, wanted in zip(compiled(a, b), program(a, b), strict=True):
+                assert found.stride() == wanted.stride(), (one, two)
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None
+
+
 MADE_LIKE: dict[str, Any] = {
     "fill": lambda x: torch.ops.aten.fill.Scalar(x, 2),
     "hardtanh": F.hardtanh,
