@@ -159,6 +159,9 @@ CONTIGUOUS = frozenset(
         "aten.huber_loss_backward.default",
         "aten.log_sigmoid_forward.default",
         "aten.mse_loss_backward.default",
+        "aten.native_layer_norm_backward.default",
+        "aten.nll_loss2d_backward.default",
+        "aten.nll_loss2d_forward.default",
         "aten.smooth_l1_loss_backward.default",
     }
 )
@@ -202,13 +205,23 @@ MADE_LIKE = frozenset(
 MADE_LIKE_INTS = frozenset({"aten.isfinite.default", "aten.isinf.default"})
 # What eager lays as it suggests of the named image, also of one that has another size: gradients of
 # padded images, padded images (of which 2.11's stand-ins are contiguous), and padded volumes, of
-# which one alone is an image too.
+# which one alone is an image too; and images whose channels change places.
 LIKE_IMAGES = {
     f"aten.{kind}_pad{way}.default": "self"
     for kind in ("reflection", "replication")
     for way in ("2d", "2d_backward", "3d_backward", "3d")
 }
 LIKE_IMAGES["aten.max_unpool2d.default"] = "self"
+LIKE_IMAGES["aten.channel_shuffle.default"] = "self"
+LIKE_IMAGES["aten.native_group_norm.default"] = "input"
+LIKE_IMAGES |= {
+    f"aten.{kind}.default": "self"
+    for kind in (
+        *("upsample_bicubic2d", "upsample_bilinear2d", "upsample_nearest2d"),
+        *("upsample_nearest3d", "upsample_trilinear3d"),
+        *("_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
+    )
+}
 #: Fourier transforms, which 2.11's stand-ins lay otherwise where not the last dimension alone is
 #: transformed, as eager's do where it has MKL.
 TRANSFORMS = frozenset({"aten._fft_c2c.default", "aten._fft_r2c.default"})

@@ -157,6 +157,17 @@ def _spread_dtype(lowering: Building, t: Tensor) -> str:
     return "float64" if lowering.target.wide else compute_dtype(t.dtype)
 
 
+def _degrees(count: Any, correction: Any, dtype: str) -> Expr:
+    """The count less the correction, at least 0."""
+    if isinstance(correction, float) and correction.is_integer():
+        correction = int(correction)
+    if isinstance(count, int) or not isinstance(correction, float):
+        return E.number(max(count - correction, 0), dtype)
+    terms, less = E.number(count, dtype), E.const(correction, dtype)  # no size is a fraction
+    found = apply("sub", terms, less)
+    return apply("where", apply("gt", terms, less), found, E.const(0, dtype))
+
+
 def _variance(lowering: Building, bound: dict[str, Any], joint: bool) -> Callable[[Position], Expr]:
     """The variance at a position of the output (with the arguments of ``aten.var.correction``).
 
@@ -169,7 +180,7 @@ def _variance(lowering: Building, bound: dict[str, Any], joint: bool) -> Callabl
     correction = 1 if correction is None else correction
     mean, squares, count = _moments(lowering, t, dims, dtype)
     keepdim = bool(bound.get("keepdim", False))
-    divisor = E.number(max(count - correction, 0), dtype)
+    divisor = _degrees(count, correction, dtype)
     alone = (
         all(d in dims or n == 1 for d, n in enumerate(t.shape))
         and t.dtype == compute_dtype(t.dtype)

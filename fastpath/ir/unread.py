@@ -53,6 +53,8 @@ def unread(
     for members in groups.values():
         own: list[tuple[Expr, tuple[Axis, ...], bool]] = []
         for step in members:
+            if 0 in step.shape:
+                continue  # no element is computed, and what would be read need not be there
             for e in E.inside([step.value]):
                 if e.op != "bounded":
                     continue

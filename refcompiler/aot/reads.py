@@ -160,19 +160,25 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
 #: By the name of autograd's function, what it has saved that its first gradient lies as. ATen makes
 #: it by writing to such memory, but where it is traced by joining columns, which lie another way.
 _LYING_AS = {"OrmqrBackward0": "_saved_self", "LinalgHouseholderProductBackward0": "_saved_input"}
+#: Those whose gradient ATen writes to new memory on a CPU, and makes of a mask where it is traced.
+_IN_ORDER = {"MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0"}
 
 
 def lay_out_gradients(outputs: Sequence[torch.Tensor]) -> list[Any]:
     """Have gradients lie as they do where nothing is traced. The hooks' handles."""
 
     def laid_out(node: Node, gradients: Sequence[Any]) -> Sequence[Any]:
-        like = getattr(node, _LYING_AS[type(node).__name__])
         first, *others = gradients
+        if type(node).__name__ in _IN_ORDER:
+            here = first is not None and first.device.type == "cpu"
+            return (first.contiguous(), *others) if here else gradients
+        like = getattr(node, _LYING_AS[type(node).__name__])
         if first is None or first.shape != like.shape or same(first.stride(), like.stride()):
             return gradients
         return torch.empty_like(like).copy_(first), *others
 
-    found = [node for node in nodes_of(outputs) if type(node).__name__ in _LYING_AS]
+    names = _LYING_AS.keys() | _IN_ORDER
+    found = [node for node in nodes_of(outputs) if type(node).__name__ in names]
     return [
         node.register_hook(lambda gradients, _, node=node: laid_out(node, gradients))
         for node in found

@@ -334,6 +334,8 @@ class EagerFakeMode(QuietFakeMode):
     def _laid_on_the_cpu(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         if isinstance(result, tuple):
             return tuple([self._laid_on_the_cpu(func, args, kwargs, t) for t in result])
+        if result is None:  # a gradient that nobody asked for
+            return None
         given = {a.name: v for a, v in zip(func._schema.arguments, args)}
         given.update(kwargs or {})
         tensors = [result, *(v for v in given.values() if isinstance(v, torch.Tensor))]
@@ -341,6 +343,8 @@ class EagerFakeMode(QuietFakeMode):
         if elsewhere and _name(func) not in strides.OF_NO_DIMENSION:  # which lie so on each device
             return result
         if not all(map(_static, tensors)):
+            if _name(func) in strides.CONTIGUOUS:  # whatever sizes and steps are
+                return self._laid_contiguous(result)
             rule = functools.partial(strides.of_result, _name(func))
             return self._laid_in_order(result, given, rule)
         return self._laid(result, strides.of_result(_name(func), tuple(result.shape), given))

@@ -114,6 +114,23 @@ def test_gradients_of_reflections_lie_as_where_nothing_is_traced(monkeypatch: An
     assert strides(compiled) != strides(reflected)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_of_one_extreme_lie_in_order(dynamic: bool) -> None:
+    """However what they are of lies; a trace makes them of a mask, which lies as that does."""
+
+    def program(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+        return a.max() * b.min() + c.median() * d.nanmedian()
+
+    compiled = refcompiler.compile(program, backend="aot_eager", dynamic=dynamic)
+    for rows in (3, 5):
+        given = [torch.randn(rows, n, 2).movedim(n % 3, 0).requires_grad_() for n in (4, 5, 7, 8)]
+        ours, eager = (torch.autograd.grad(f(*given), given) for f in (compiled, program))
+        for found, expected in zip(ours, eager, strict=True):
+            assert torch.equal(found, expected) and found.stride() == expected.stride()
+            assert expected.is_contiguous()
+    assert not all(t.is_contiguous() for t in given)
+
+
 def test_the_inverse_of_a_fourier_transform_checks_its_windows_in_the_graph() -> None:
     window = torch.hann_window(16)
 

@@ -71,6 +71,20 @@ def test_what_pads_divides_nothing_there() -> None:
     counted()
 
 
+def test_where_there_are_no_elements_no_divisor_is_looked_at() -> None:
+    """Nor one that nobody asks for: of an empty tensor of divisors none is there to be read."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        _ = torch.unravel_index(x[0], ()), x % y
+        return x + 1
+
+    x = torch.tensor([3])
+    for y in (torch.tensor([], dtype=torch.int64), torch.tensor([2])):
+        assert torch.equal(compiled(program)(x, y), program(x, y))
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        compiled(program)(x, torch.tensor([0]))
+
+
 def test_powers_of_integers() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         return [torch.pow(x, y), torch.pow(3, y)]

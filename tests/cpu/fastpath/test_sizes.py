@@ -62,6 +62,10 @@ CASES: dict[str, Case] = {
         lambda x: F.silu(x) * x,
         lambda n, m: (randn(n, 6 * m, dtype=torch.bfloat16),),
     ),
+    "corrected": (
+        lambda x: (x.var(0, correction=1.5), x.std(1, correction=2.0), x.var(correction=100.5)),
+        lambda n, m: (randn(n, m),),
+    ),
     "scaled": (scaled, lambda n, m: (randn(n, m),)),
     "pieces": (pieces, lambda n, m: (randn(n + 3, m + 3), randn(2 * m, m + 3))),
     "views": (views, lambda n, m: (randn(n + 3, m + 3),)),

@@ -194,6 +194,26 @@ def test_a_backward_without_steps_is_compiled() -> None:
     assert [r.fallback for r in (reports[0], *reports[0].backwards)] == [None, None]
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_of_layer_norm_lie_in_order(dynamic: bool) -> None:
+    """Of one row of a batch, too, and however the gradient of its result lies."""
+
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, weight.shape, weight, weight).permute(2, 0, 1).contiguous().sin()
+
+    function = refcompiler.compile(program, dynamic=dynamic)
+    for shape, steps in (((1, 2, 3), (6, 3, 1)), ((1, 2, 3), (24, 2, 8)), ((2, 5, 3), (15, 1, 5))):
+        x = torch.randn(99).as_strided(shape, steps).requires_grad_()
+        weight = torch.randn(3, shape[1]).t().requires_grad_()
+        ours, eager = (
+            torch.autograd.grad(f(x, weight).sum(), (x, weight)) for f in (function, program)
+        )
+        for found, expected in zip(ours, eager, strict=True):
+            torch.testing.assert_close(found, expected)
+            assert found.is_contiguous() and expected.is_contiguous()
+    assert refcompiler.counters()["uncompiled"] == 0
+
+
 def test_instance_norm_and_its_gradients_are_kernels() -> None:
     x, w, b = (torch.randn(s, requires_grad=True) for s in ((3, 4, 5, 6), (4,), (4,)))
 

@@ -219,6 +219,10 @@ def test_what_is_made_of_images_lies_as_eagers() -> None:
             aten.reflection_pad2d(x, [1] * 4),
             aten.replication_pad2d(x, [1] * 4),
         ],
+        "shuffled": lambda x, g: aten.channel_shuffle(x, 4),
+        "losses of pixels": lambda x, g: aten.nll_loss2d_forward(
+            x, g[:, 0].long(), None, reduction=0, ignore_index=-100
+        ),
         "reflected": lambda x, g: aten.reflection_pad2d_backward(g, x, [0] * 4),
         "replicated": lambda x, g: aten.replication_pad2d_backward(g, x, [0] * 4),
         "groups": lambda x, g: aten.native_group_norm_backward(
@@ -235,6 +239,25 @@ def test_what_is_made_of_images_lies_as_eagers() -> None:
                 fakes = program(mode.from_tensor(x), mode.from_tensor(grad))
             found = [t.stride() for t in pytree.tree_leaves(fakes) if t is not None]
             assert found == real, (name, x.stride(), grad.stride())
+
+
+def test_what_is_made_of_small_images_lies_as_eagers() -> None:
+    """The strides of sizes of 1 too, by which eager tells whether an image has channels last."""
+    aten = torch.ops.aten
+    programs: dict[str, Any] = {
+        "groups": lambda x: aten.native_group_norm(x, None, None, *x.shape[:2], 3, 1, 1e-5)[0],
+        "nearest": lambda x: aten.upsample_nearest2d(x, [1, 1]),
+        "exact": lambda x: aten._upsample_nearest_exact2d(x, [2, 2]),
+        "bilinear": lambda x: aten.upsample_bilinear2d(x, [3, 1], False),
+        "bicubic": lambda x: aten.upsample_bicubic2d(x, [1, 2], False),
+    }
+    for name, program in programs.items():
+        for shape in [(2, 4, 1, 3), (1, 4, 1, 3), (1, 1, 3, 1), (2, 1, 3, 1)]:
+            for form in (torch.contiguous_format, torch.channels_last):
+                x = torch.ones(shape).to(memory_format=form)
+                with EagerFakeMode() as mode:
+                    fake = program(mode.from_tensor(x))
+                assert fake.stride() == program(x).stride(), (name, shape, form)
 
 
 def test_what_is_made_of_tensors_with_sizes_of_one_lies_as_eagers() -> None:
