@@ -34,6 +34,7 @@ from refcompiler.aot.missing import asking, partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals, turns
+from refcompiler.aot.packing import takes_data
 from refcompiler.aot.ports import INPUT, RESULT, VIEW, Key
 from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, nodes_of, saving
 from refcompiler.aot.recording import record
@@ -618,8 +619,7 @@ class _Tracer:
         """Whether what is saved may be what the call writes to, or count for itself."""
         if self.seen.writes or self.seen.moves:
             return True
-        graphs = [each for each in self.gm.modules() if isinstance(each, torch.fx.GraphModule)]
-        return any(_takes_data(node) for graph in graphs for node in graph.graph.nodes)
+        return takes_data(self.gm)
 
     def _between(self, found: Sequence[Any]) -> dict[Key, torch.Tensor]:
         """What a caller can name, and results may be computed from."""
@@ -662,11 +662,6 @@ class _Tracer:
 
 def _is_tensor(t: Any) -> bool:
     return isinstance(t, torch.Tensor)
-
-
-def _takes_data(node: torch.fx.Node) -> bool:
-    """Whether a node gives a tensor's ``data``."""
-    return node.target is torch._C._autograd._get_data_attr or node.args[1:] == ("data",)
 
 
 def _nodes() -> Any:

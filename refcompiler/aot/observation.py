@@ -182,6 +182,7 @@ class Observation:
     bits: frozenset[int] = frozenset()  # places of inputs with a conjugate or negative bit
     switches: bool | None = None  # the gradient mode that the graph leaves, if it is another one
     stale: bool = False  # whether a backward would find written to what it has saved
+    repacked: bool = False  # whether hooks would be given what was written to, past autograd, since
 
     def versions(self, outputs: Sequence[Any]) -> dict[int, int]:
         """By number of a slot, its version, where what runs may give it another one.
@@ -273,6 +274,9 @@ def observe(
     ):  # whose others come behind it, and see what it makes of the gradient
         raise Unsupported("a hook of the graph is on a tensor that leaves it")
     seen.switches = left if left != grad_mode else None
+    if watching.writes is not None and seen.requires_grad:
+        tracked = [t for t in (*pytree.tree_leaves(outputs), *inputs) if _requires_grad(t)]
+        seen.repacked = watching.writes.pass_by(tracked)
     if seen.writes and seen.requires_grad:
         seen.stale = stale(
             [t for t in (*pytree.tree_leaves(outputs), *inputs) if _requires_grad(t)]
