@@ -293,9 +293,9 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "saved-tensor hooks",
             "pack and unpack hooks see what autograd saves.",
-            "They see what the compiled graph saves, which may be other tensors. Where it writes to "
-            "what it has saved, past autograd, a call under hooks runs it as it is: they are called "
-            "before the write.",
+            "They see what the compiled graph saves, which may be other tensors. Where it writes "
+            "to what it has saved, past autograd, a call under hooks runs it as it is: they are "
+            "called before the write.",
         ),
         Rule(
             "gradient of a result",
