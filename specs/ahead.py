@@ -106,9 +106,11 @@ AHEAD: Table[Rule] = Table(
             "It is made again of that one, output or argument, by the steps between the two.",
         ),
         Rule(
-            "one of several views",
-            "A write to one of the views that unbind, split or chunk make at once is an error.",
-            "A result that is one is made again of their base, also where it is the only result.",
+            "result that is a view",
+            "A view of what nobody else has is one: it has a base, detach_ is an error, and so is "
+            "a write to one of the views that unbind, split or chunk make at once.",
+            "It is made again of its base, which leaves the graph, also where it is the only "
+            "result.",
         ),
         Rule(
             "overlapping result",

@@ -5,6 +5,7 @@ Aliasing of outputs with inputs and with each other, identity, changed inputs, g
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,6 +65,7 @@ class View:
     before: bool = False
     apart: int = -1
     over: Over | None = None
+    detached: bool = False  # a view that was detached, which autograd takes for none
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -489,7 +491,7 @@ class _Observer:
             raise Unsupported("an output is a view of one that was made without gradients")
         bits = t.dtype != base.dtype
         apart = t._version if replay is None and is_data(t, base) else -1
-        flags = tracked, numbers, seen, bits, whole, before, apart
+        flags = tracked, numbers, seen, bits, whole, before, apart, None, not t._is_view()
         return View(layout, t.dtype, replay, t.requires_grad, *flags)
 
     def _group(self, places: Sequence[int]) -> list[Output]:
@@ -498,11 +500,21 @@ class _Observer:
         first = tensors[0]
         alone = len(tensors) == 1 and not has_gaps_or_overlaps(first) and not has_bits(first)
         if alone and not refuses_writes(first) and not is_untracked(first):
+            count = len(self.seen.slots)
+            if first._is_view() and not is_of_function(first):
+                with contextlib.suppress(Unsupported):  # a view that cannot be made again
+                    return self._of_base(places)
+                del self.seen.slots[count:]
             slot = self._slot(places[0], False, first)
             if not is_of_function(first):
                 return [Value(slot)]
             at = Layout.of(first)
             return [Through(slot, None, Layout(at.size, at.stride, 0), _name_of(first))]
+        return self._of_base(places)
+
+    def _of_base(self, places: Sequence[int]) -> list[Output]:
+        """Outputs that are views of what the graph has made, or that tensor."""
+        tensors = [self.flat[n] for n in places]
         roots = [t._base if t._is_view() else t for t in tensors]
         if any(t.is_inference() for t in tensors):  # which know no base
             roots = [whole_of(tensors)] * len(tensors)

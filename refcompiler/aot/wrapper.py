@@ -528,6 +528,8 @@ class Wrapper:
                 dtype = self.constant("dtype", view.dtype)
                 given = base if view.apart < 0 else f"{base}.data"
                 made = f"view_of_bits({given}, {dtype}, {size}, {stride}, {at.offset})"
+            if view.detached:
+                made += ".detach()"
         older = view.before and base in self.results
         version = self.seen.slots[self.results.index(base)].version if older else 0
         if older:
