@@ -231,6 +231,8 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
     unmarked = [t for t in forward.changed if not _among(t, dirty)]
     if unmarked or len(dirty) < len(context.dirty_tensors):
         raise refusal(m, f"{cls.__name__}.forward changes a tensor that it does not mark as dirty")
+    if any(_is_refused(m, t) for t in dirty):
+        raise refusal(m, f"{cls.__name__}.forward changes a leaf that requires gradients")
     if not isinstance(forward.form.fill(forward.outputs), (tuple, torch.Tensor)):
         raise refusal(m, f"{cls.__name__}.forward returns a structure")
     backward, once = _backward_of(m, cls)
@@ -283,11 +285,23 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
         *[_backward_module(each, kept) for each in backwards.values()],
     ]
     target = custom_function(rule)
-    with suspended(m):
-        results = target(*modules, *operands)
+    try:
+        with suspended(m):
+            results = target(*modules, *operands)
+    except RuntimeError as error:  # of autograd, behind what forward does: natively too
+        raise refusal(m, f"{cls.__name__}.apply: {error}".split("\n")[0]) from error
     emit(m, target, [*modules, *operands], results)
     m.recorder.keep.append(results)
     return forward.form.fill(results)
+
+
+def _is_refused(m: Calls, t: torch.Tensor) -> bool:
+    """Whether autograd has an error for a tensor that is marked as dirty, when it is written to.
+
+    What comes from outside may be a leaf in one call and none in another, which is guarded.
+    """
+    root = t._base if t._is_view() else t
+    return root.requires_grad and bool(m.recorder.metadata("is_leaf", root))
 
 
 _OF_NONE = (TypeError, AttributeError)  # what a backward raises that looks for no None

@@ -73,3 +73,65 @@ def test_what_a_function_without_gradients_marks_as_dirty(kind, backend):
                     sides.append(_marked(function, *given))
             assert sides[0] == sides[1]
     assert refcompiler.counters()["breaks"] == (2 if kind is MarksAlone else 0)
+
+
+class AddsTo(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(y)
+        return x.add_(y), y * 2
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (y,) = ctx.saved_tensors
+        return g, g * y + h
+
+
+def _handled(x, y):
+    try:
+        AddsTo.apply(x, y)
+    except RuntimeError:
+        return y * 3
+    return y * 2
+
+
+def _in_a_block(x, y):
+    with torch.enable_grad():
+        return AddsTo.apply(x, y)[1] * y
+
+
+def _of_a_view(x, y):
+    try:
+        AddsTo.apply(x[1:], y[1:])
+    except RuntimeError:
+        return y * 3
+    return y * 2
+
+
+def _of_one_of_several(x, y):
+    try:
+        AddsTo.apply(x.unbind()[1], y[1])
+    except RuntimeError:
+        return y * 3
+    return y * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("function", [_handled, _in_a_block, _of_a_view, _of_one_of_several])
+def test_a_leaf_in_one_call_and_none_in_another(function, backend):
+    """Autograd's error comes behind what forward has written, and only for the leaf."""
+    for order in ((True, False, True), (False, True, False)):
+        refcompiler.reset()
+        call = refcompiler.compile(function, backend=backend)
+        for leaf in order:
+            sides = []
+            for each in (call, function):
+                x, y = torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+                x = x if leaf else x * 1
+                try:
+                    found = each(x, y).tolist()
+                except RuntimeError as error:
+                    found = str(error).partition(".")[0]
+                sides.append([found, x.tolist(), x._version])
+            assert sides[0] == sides[1]
