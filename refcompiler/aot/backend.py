@@ -621,6 +621,9 @@ def _derivable(
     count = len(seen.slots)
     if any(at >= count for at in joint.tangents) or reads_written(joint, count):
         return None
+    turned = {w.place for w in seen.writes if w.layout is not None or w.counted}
+    if turned - {*joint.written}:  # whose sizes or strides the graph changes, for a while
+        return None
     holders = enumerate(gm.graph.find_nodes(op="placeholder"))
     if {place for place, node in holders if node.users} - {*joint.inputs}:
         return None

@@ -227,9 +227,9 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
         forward.call(context, *tensors)
     finally:
         _switch_gradients(m, grad)
-    dirty = [t for t in tensors if _among(t, context.dirty_tensors)]
+    dirty = context.dirty_tensors
     unmarked = [t for t in forward.changed if not _among(t, dirty)]
-    if unmarked or len(dirty) < len(context.dirty_tensors):
+    if unmarked or not all(_among(t, tensors) for t in dirty):
         raise refusal(m, f"{cls.__name__}.forward changes a tensor that it does not mark as dirty")
     if any(_is_refused(m, t) for t in dirty):
         raise refusal(m, f"{cls.__name__}.forward changes a leaf that requires gradients")

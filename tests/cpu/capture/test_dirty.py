@@ -109,6 +109,11 @@ def _of_a_view(x, y):
     return y * 2
 
 
+def _of_both(x, y):
+    x = x * 1
+    return AddsTo.apply(x, x)[1]._version, x._version, MarksTwice.apply(x, y)[0]._version, x * y
+
+
 def _of_one_of_several(x, y):
     try:
         AddsTo.apply(x.unbind()[1], y[1])
@@ -118,7 +123,9 @@ def _of_one_of_several(x, y):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("function", [_handled, _in_a_block, _of_a_view, _of_one_of_several])
+@pytest.mark.parametrize(
+    "function", [_handled, _in_a_block, _of_a_view, _of_one_of_several, _of_both]
+)
 def test_a_leaf_in_one_call_and_none_in_another(function, backend):
     """Autograd's error comes behind what forward has written, and only for the leaf."""
     for order in ((True, False, True), (False, True, False)):
@@ -130,7 +137,8 @@ def test_a_leaf_in_one_call_and_none_in_another(function, backend):
                 x, y = torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
                 x = x if leaf else x * 1
                 try:
-                    found = each(x, y).tolist()
+                    found = each(x, y)
+                    found = [t.tolist() if isinstance(t, torch.Tensor) else t for t in found]
                 except RuntimeError as error:
                     found = str(error).partition(".")[0]
                 sides.append([found, x.tolist(), x._version])
