@@ -106,9 +106,11 @@ AHEAD: Table[Rule] = Table(
             "It is made again of that one, output or argument, by the steps between the two.",
         ),
         Rule(
-            "one of several views",
-            "A write to one of the views that unbind, split or chunk make at once is an error.",
-            "A result that is one is made again of their base, also where it is the only result.",
+            "result that is a view",
+            "A view of what nobody else has is one: it has a base, detach_ is an error, and so is "
+            "a write to one of the views that unbind, split or chunk make at once.",
+            "It is made again of its base, which leaves the graph, also where it is the only "
+            "result.",
         ),
         Rule(
             "overlapping result",
@@ -293,7 +295,9 @@ AHEAD: Table[Rule] = Table(
         Rule(
             "saved-tensor hooks",
             "pack and unpack hooks see what autograd saves.",
-            "They see what the compiled graph saves, which may be other tensors.",
+            "They see what the compiled graph saves, which may be other tensors. Where it writes "
+            "to what it has saved, past autograd, a call under hooks runs it as it is: they are "
+            "called before the write.",
         ),
         Rule(
             "gradient of a result",

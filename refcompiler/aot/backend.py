@@ -362,6 +362,8 @@ def _compile(
                 reads: Sequence[int] | None = () if compilers.separate_reads else None
                 if missing or staged or strides or casts:
                     reads = [numbers[n] for n in joint.reads] or None
+                if strides:
+                    strides = {joint.cotangents[n]: lies for n, lies in strides.items()}
                 if second is not None:
                     second = tuple([(*map(renumbered, level),) for level in second])
                 how: Any = missing, reads, staged, strides, casts, second, asks
@@ -416,7 +418,7 @@ def _compile(
                 and n not in run.kept_inputs
                 and not (place < len(leaves) and leaves[place])
             ]
-            if compilers.tangents_as_given and env is None:
+            if compilers.tangents_as_given:
                 run.laid_for = later.laid_for
             unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
             known = fakes, replaced, given, leaves, bases, then, unreached | seen.bits
@@ -618,6 +620,9 @@ def _derivable(
         return None
     count = len(seen.slots)
     if any(at >= count for at in joint.tangents) or reads_written(joint, count):
+        return None
+    turned = {w.place for w in seen.writes if w.layout is not None or w.counted}
+    if turned - {*joint.written}:  # whose sizes or strides the graph changes, for a while
         return None
     holders = enumerate(gm.graph.find_nodes(op="placeholder"))
     if {place for place, node in holders if node.users} - {*joint.inputs}:

@@ -29,11 +29,12 @@ from refcompiler.aot.draws import finish
 from refcompiler.aot.effects import derivative_checks
 from refcompiler.aot.functional import FunctionalMode, plain
 from refcompiler.aot.inputs import Runner, Unsupported, has_bits, resolved
-from refcompiler.aot.layout import Layout
+from refcompiler.aot.layout import Layout, strides_of
 from refcompiler.aot.missing import asking, partly, reached, readers, uneven
 from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals, turns
+from refcompiler.aot.packing import takes_data
 from refcompiler.aot.ports import INPUT, RESULT, VIEW, Key
 from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, nodes_of, saving
 from refcompiler.aot.recording import record
@@ -92,6 +93,8 @@ class Joint:
     currents: list[int] = field(default_factory=list)
     rewrites: bool = False  # whether it has a new value for one
     refused: list[Refusal] = field(default_factory=list)  # in eager's order
+    #: By number of a tangent, its number among those that a trace begins with.
+    cotangents: list[int] = field(default_factory=list)
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -186,7 +189,7 @@ def trace(
     missing: Collection[int] = (),
     reads: Sequence[int] | None = None,
     staged: bool = False,
-    strides: Mapping[int, Sequence[int]] | None = None,
+    strides: Mapping[int, Sequence[Any]] | None = None,
     casts: Casts = (),
     second: Chain | None = None,
     asks: bool = False,
@@ -201,7 +204,8 @@ def trace(
     autograd is not given, though the graph takes them. ``reads``: as those of the joint graph, of
     one that was traced before; None: none are wanted. ``staged``: the backward ends where something
     of ``inner`` is on its way and begins anew there; what comes to that is among the outputs too.
-    ``strides``: of tangents that lie otherwise than what they are of, by number. ``casts``: the
+    ``strides``: of tangents that lie otherwise than what they are of, by the number of each among
+    ``cotangents``. ``casts``: the
     dtypes of autocast, by device, that the backward runs under. ``second``: the gradients in the
     graph are those of gradients, of the inputs with these numbers, or those of such: there is a
     tangent more for each of them, and behind the gradients for the inputs come those for all
@@ -224,7 +228,7 @@ def trace(
     if training:
         with mode, torch.no_grad():
             for n, (layout, dtype, device) in enumerate(tracer.layouts(fakes)):
-                stride = (strides or {}).get(n, layout.stride)
+                stride = strides_of(layout.size, (strides or {}).get(n, layout.stride))
                 made = torch.empty_strided(layout.size, stride, dtype=dtype, device=device)
                 tangents.append(made)
             first = len(tangents)
@@ -302,6 +306,7 @@ def trace(
         again,
         tracer.rewrites,
         tracer.refused,
+        tracer.cotangents,
     )
 
 
@@ -618,8 +623,7 @@ class _Tracer:
         """Whether what is saved may be what the call writes to, or count for itself."""
         if self.seen.writes or self.seen.moves:
             return True
-        graphs = [each for each in self.gm.modules() if isinstance(each, torch.fx.GraphModule)]
-        return any(_takes_data(node) for graph in graphs for node in graph.graph.nodes)
+        return takes_data(self.gm)
 
     def _between(self, found: Sequence[Any]) -> dict[Key, torch.Tensor]:
         """What a caller can name, and results may be computed from."""
@@ -662,11 +666,6 @@ class _Tracer:
 
 def _is_tensor(t: Any) -> bool:
     return isinstance(t, torch.Tensor)
-
-
-def _takes_data(node: torch.fx.Node) -> bool:
-    """Whether a node gives a tensor's ``data``."""
-    return node.target is torch._C._autograd._get_data_attr or node.args[1:] == ("data",)
 
 
 def _nodes() -> Any:

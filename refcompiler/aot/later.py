@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ _REFUSALS = (
     PendingUnbackedSymbolNotFound,  # a size that depends on data, which the first trace named
 )
 
-Strides = Mapping[int, Sequence[int]]
+Strides = Mapping[int, Sequence[Any]]  # as numbers, or as :func:`by_sizes` says
 Backward = Callable[[list[Any]], Any]
 
 
@@ -77,17 +78,22 @@ class Later:
 
         ``program``: that of the stages' rest, where there are stages.
         """
-        slots = self.joint.outputs - len(self.joint.written) - self.program.counted
-        if any(self.joint.tangents[n] >= slots for n in strides):
-            return None  # how the others are numbered is known once the graph is traced
+        known = program or self.program
         try:
-            again = self.then.run(lambda: self.traced(missing, program is not None, strides))
+            with deciding(self.env) as decided:
+                traced = functools.partial(self.traced, missing, program is not None, strides)
+                again = self.then.run(traced)
         except _REFUSALS as error:
             _HINTS.info("a backward of expanded gradients may round otherwise: %s", error)
             return None
-        known = program or self.program
         graph = backward_like(again, self.first, known.backward, slice(self.gradients))
-        return None if graph is None else known.compile_backward(graph)
+        if graph is None:
+            return None
+
+        def otherwise(*arguments: Any) -> Any:
+            return known.backward_for(missing)([*arguments])
+
+        return for_sizes(known.compile_backward, graph, decided, otherwise)
 
     def cast_for(self, missing: tuple[int, ...], strides: Strides, casts: Casts) -> Backward | None:
         """The backward under autocast, which eager's operators ask in a backward too."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -35,6 +37,37 @@ class Layout:
             return self.offset
         steps = zip(self.size, self.stride, strict=True)
         return self.offset + 1 + sum((n - 1) * step for n, step in steps)
+
+
+def by_sizes(t: torch.Tensor) -> tuple[tuple[int, ...] | None, ...] | None:
+    """The strides of ``t``, each as the dimensions of whose sizes it is the product.
+
+    None for a dimension along which all elements are one; None for a tensor with gaps.
+    """
+    found: list[tuple[int, ...] | None] = [()] * t.dim()
+    inner: tuple[int, ...] = ()
+    elements = 1
+    for stride, d in sorted([(stride, d) for d, stride in enumerate(t.stride())]):
+        size = t.shape[d]
+        if size == 1:
+            continue
+        if stride == 0:
+            found[d] = None
+            continue
+        if stride != elements:
+            return None
+        found[d] = inner
+        inner += (d,)
+        elements *= size
+    return tuple(found)
+
+
+def strides_of(sizes: Sequence[Any], known: Sequence[Any]) -> list[Any]:
+    """Strides that are given as numbers, or as by :func:`by_sizes`."""
+    return [
+        0 if each is None else math.prod([sizes[d] for d in each]) if type(each) is tuple else each
+        for each in known
+    ]
 
 
 def view_of_bits(

@@ -5,6 +5,7 @@ Aliasing of outputs with inputs and with each other, identity, changed inputs, g
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,6 +65,7 @@ class View:
     before: bool = False
     apart: int = -1
     over: Over | None = None
+    detached: bool = False  # a view that was detached, which autograd takes for none
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -182,6 +184,7 @@ class Observation:
     bits: frozenset[int] = frozenset()  # places of inputs with a conjugate or negative bit
     switches: bool | None = None  # the gradient mode that the graph leaves, if it is another one
     stale: bool = False  # whether a backward would find written to what it has saved
+    repacked: bool = False  # whether hooks would be given what was written to, past autograd, since
 
     def versions(self, outputs: Sequence[Any]) -> dict[int, int]:
         """By number of a slot, its version, where what runs may give it another one.
@@ -273,6 +276,9 @@ def observe(
     ):  # whose others come behind it, and see what it makes of the gradient
         raise Unsupported("a hook of the graph is on a tensor that leaves it")
     seen.switches = left if left != grad_mode else None
+    if watching.writes is not None and seen.requires_grad:
+        tracked = [t for t in (*pytree.tree_leaves(outputs), *inputs) if _requires_grad(t)]
+        seen.repacked = watching.writes.pass_by(tracked)
     if seen.writes and seen.requires_grad:
         seen.stale = stale(
             [t for t in (*pytree.tree_leaves(outputs), *inputs) if _requires_grad(t)]
@@ -485,7 +491,7 @@ class _Observer:
             raise Unsupported("an output is a view of one that was made without gradients")
         bits = t.dtype != base.dtype
         apart = t._version if replay is None and is_data(t, base) else -1
-        flags = tracked, numbers, seen, bits, whole, before, apart
+        flags = tracked, numbers, seen, bits, whole, before, apart, None, not t._is_view()
         return View(layout, t.dtype, replay, t.requires_grad, *flags)
 
     def _group(self, places: Sequence[int]) -> list[Output]:
@@ -494,11 +500,21 @@ class _Observer:
         first = tensors[0]
         alone = len(tensors) == 1 and not has_gaps_or_overlaps(first) and not has_bits(first)
         if alone and not refuses_writes(first) and not is_untracked(first):
+            count = len(self.seen.slots)
+            if first._is_view() and not is_of_function(first):
+                with contextlib.suppress(Unsupported):  # a view that cannot be made again
+                    return self._of_base(places)
+                del self.seen.slots[count:]
             slot = self._slot(places[0], False, first)
             if not is_of_function(first):
                 return [Value(slot)]
             at = Layout.of(first)
             return [Through(slot, None, Layout(at.size, at.stride, 0), _name_of(first))]
+        return self._of_base(places)
+
+    def _of_base(self, places: Sequence[int]) -> list[Output]:
+        """Outputs that are views of what the graph has made, or that tensor."""
+        tensors = [self.flat[n] for n in places]
         roots = [t._base if t._is_view() else t for t in tensors]
         if any(t.is_inference() for t in tensors):  # which know no base
             roots = [whole_of(tensors)] * len(tensors)

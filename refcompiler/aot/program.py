@@ -18,6 +18,7 @@ from refcompiler.aot.gates import Gates
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.joined import Joined
 from refcompiler.aot.kept import kept_by, laid_out, lay_out, unwritten
+from refcompiler.aot.layout import by_sizes
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
@@ -249,8 +250,9 @@ class Program:
             ):
                 if not tangent._is_zerotensor():
                     tangent = tangent.resolve_conj().resolve_neg()
-                if self.laid_for is not None and _lies_otherwise(tangent, stride):
-                    other += ((n, tangent.stride()),)
+                how = self.lying(tangent, stride) if self.laid_for is not None else None
+                if how is not None:
+                    other += ((n, how),)
                 elif tangent.stride() != stride or tangent._is_zerotensor():
                     tangent = laid_out(tangent, layout)
             arguments.append(tangent)
@@ -267,6 +269,12 @@ class Program:
             for n, _ in other:
                 arguments[first + n] = laid_out(arguments[first + n], tangents[n][-1])
         return missing, found
+
+    def lying(self, t: torch.Tensor, stride: Sequence[int]) -> Sequence[Any] | None:
+        """How a tangent lies for which there may be a backward, if not as ``stride`` says."""
+        if not _lies_otherwise(t, stride):
+            return None
+        return by_sizes(t) if self.symbolic else t.stride()
 
     def take_batch(
         self, node: Any, arguments: list[Any], given: Sequence[Any], casts: bool

@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from refcompiler.aot.inputs import Runner, Unsupported, is_outdated
 from refcompiler.aot.layout import Layout
+from refcompiler.aot.packing import Writes, takes_data
 from refcompiler.aot.regions.table import OBSERVED
 from refcompiler.aot.views import has_gaps_or_overlaps
 from refcompiler.fakes.overlap import Written, memory, overlaps_itself
@@ -39,10 +40,14 @@ class Watching(Runner):
         self.hooked: set[Any] = set()  # where the graph's own hooks are
         self.below: dict[int, torch.Tensor] = {}  # views of what overlaps itself
         self.spread: set[int] = set()  # memory of such tensors of inference mode
+        #: Where autograd may miss one.
+        self.writes = Writes() if torch.is_grad_enabled() and takes_data(gm) else None
 
     def run_node(self, n: torch.fx.Node) -> Any:
         name = getattr(n.target, "__name__", n.target)
         given = [self.env[node] for node in n.all_input_nodes]
+        if self.writes is not None:
+            self.writes.before(given)
         if name == "set_":
             self._check_set(n, given)
         elif name == "gradient_hook":
@@ -63,6 +68,8 @@ class Watching(Runner):
                 raise Unsupported("a tensor that is written to overlaps itself")
         else:
             result = super().run_node(n)
+        if self.writes is not None:
+            self.writes.after()
         if any(t._version != version for t, version in shared) and not _moves_nothing(name):
             raise Unsupported("a tensor that is written to overlaps itself")
         if shared:

@@ -129,6 +129,7 @@ class Wrapper:
         self.grad_mode = grad_mode
         self._refuse(uncompiled)
         if isinstance(run, Program):
+            self._packed()
             self._hooked()
         if check is not None and overlapping is not None:
             self._elsewhere("disjoint", check, "overlapping", overlapping)
@@ -179,6 +180,13 @@ class Wrapper:
             name = self.values[place]
             is_leaf = place < len(leaves) and leaves[place]
             self.partly += [*([] if is_leaf else [f"{name}.grad_fn"]), f"{name}._backward_hooks"]
+
+    def _packed(self) -> None:
+        """Calls whose saved tensors hooks are to have as they are before a write of the graph."""
+        if self.seen.repacked:
+            self.names["packing"] = torch._C._autograd._top_saved_tensors_default_hooks
+            why = "saved-tensor hooks are on, and the graph writes past autograd to what is saved"
+            self._as_it_is("packing(False) is not None", why)
 
     def _hooked(self) -> None:
         """Calls with hooks on what is written to, if its old value may go without a gradient.
@@ -520,6 +528,8 @@ class Wrapper:
                 dtype = self.constant("dtype", view.dtype)
                 given = base if view.apart < 0 else f"{base}.data"
                 made = f"view_of_bits({given}, {dtype}, {size}, {stride}, {at.offset})"
+            if view.detached:
+                made += ".detach()"
         older = view.before and base in self.results
         version = self.seen.slots[self.results.index(base)].version if older else 0
         if older:

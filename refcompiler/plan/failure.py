@@ -185,7 +185,9 @@ class OnError:
     ) -> Callable[[], Any] | None:
         """How the call goes on; None where what the failed run has left is not enough."""
         recovered: Any = None
-        if failed is not None and failed.step is not None:
+        # What failed may have drawn before, and draws once more: that is told by another run.
+        drew = before is not None and before.is_unwritten() and not before.is_unmoved()
+        if failed is not None and failed.step is not None and not drew:
             recovered = recover(failed.step, failed.tensors, values)
         if recovered is None and (before is None or before.is_unwritten()):
             failed = self.run_again(inputs, before)
@@ -204,16 +206,19 @@ class OnError:
     ) -> Failed | None:
         """Node by node, keeping all tensors; None where this does not fail.
 
-        ``end``: it ends before the first node of that root instruction.
+        What the node that fails has drawn is to be drawn again. ``end``: it ends before the first
+        node of that root instruction.
         """
         if before is not None:
             before.rewind()
-        run = _Again(self.graph, end)
+        run = _Again(self.graph, end, before)
         traceback = None
         try:
             run.run(*inputs)
         except Exception as error:
             traceback, error.__traceback__ = error.__traceback__, None
+            if run.before is not None and not isinstance(error, _End):
+                run.before.rewind()
         node = failing_node(traceback, self.graph)
         failed = failed_run(traceback, self.graph, node)
         traceback = None  # it holds this frame
@@ -230,8 +235,13 @@ class OnError:
 
 
 class _Again(torch.fx.Interpreter):
-    def __init__(self, graph: torch.fx.GraphModule, end: int | None):
+    """``first``: what was before the run, if it may draw; ``before``: before its last node."""
+
+    def __init__(self, graph: torch.fx.GraphModule, end: int | None, first: Before | None):
         super().__init__(graph, garbage_collect_values=False)
+        self.draws = first is not None and bool(first.random)
+        self.generators = [] if first is None else [g for g, _ in first.generators]
+        self.before: Before | None = None
         self.extra_traceback = False
         self.last: torch.fx.Node | None = None
         for node in reversed(graph.graph.nodes):
@@ -243,6 +253,8 @@ class _Again(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         if n is self.last:
             raise _End
+        if self.draws:
+            self.before = Before((), True, False, self.generators)
         return super().run_node(n)
 
     def forget(self) -> None:

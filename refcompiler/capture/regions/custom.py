@@ -154,10 +154,13 @@ def _apply(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         try:
             tensors = filter(is_tensor, inputs)
             found = m.force(m.invoke(frame, _whole_forward(cls, inputs), [context, *tensors]))
+            given = found if isinstance(found, tuple) else (found,)
+            if not all(_among(t, given) for t in context.dirty_tensors):
+                raise refusal(m, f"{cls.__name__}.forward does not return what it marks as dirty")
+            return _as_outputs(found, inputs, context)
         finally:
             if grad:
                 torch._C._set_grad_enabled(True)
-        return _as_outputs(found, inputs, context)
     if torch._C._functorch.peek_interpreter_stack() is not None:
         raise Break("higher-order", f"autograd.Function {cls.__name__} inside a transformation")
     return _differentiated(m, frame, cls, context, inputs)
@@ -195,13 +198,21 @@ def _check_transformable(cls: Any) -> None:
 
 
 def _as_outputs(found: Any, inputs: Sequence, context: Context) -> Any:
-    """An input that comes out unchanged is given as a view of itself."""
+    """What comes out, as autograd gives it where gradients do not flow.
+
+    An input is given as a view of itself, if it is unchanged, or without its flag. What is marked
+    as dirty counts a write.
+    """
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        for t in context.dirty_tensors:
+            t.transpose_(0, 0)
 
     def output(value: Any) -> Any:
-        same = any(value is v for v in inputs) and not any(
-            value is d for d in context.dirty_tensors
-        )
-        return value.view_as(value) if same and isinstance(value, torch.Tensor) else value
+        if not isinstance(value, torch.Tensor) or not _among(value, inputs):
+            return value
+        if value.requires_grad:
+            return value.detach()
+        return value if _among(value, context.dirty_tensors) else value.view_as(value)
 
     return tuple(map(output, found)) if isinstance(found, tuple) else output(found)
 
@@ -216,10 +227,12 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
         forward.call(context, *tensors)
     finally:
         _switch_gradients(m, grad)
-    dirty = [t for t in tensors if _among(t, context.dirty_tensors)]
+    dirty = context.dirty_tensors
     unmarked = [t for t in forward.changed if not _among(t, dirty)]
-    if unmarked or len(dirty) < len(context.dirty_tensors):
+    if unmarked or not all(_among(t, tensors) for t in dirty):
         raise refusal(m, f"{cls.__name__}.forward changes a tensor that it does not mark as dirty")
+    if any(_is_refused(m, t) for t in dirty):
+        raise refusal(m, f"{cls.__name__}.forward changes a leaf that requires gradients")
     if not isinstance(forward.form.fill(forward.outputs), (tuple, torch.Tensor)):
         raise refusal(m, f"{cls.__name__}.forward returns a structure")
     backward, once = _backward_of(m, cls)
@@ -272,11 +285,23 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
         *[_backward_module(each, kept) for each in backwards.values()],
     ]
     target = custom_function(rule)
-    with suspended(m):
-        results = target(*modules, *operands)
+    try:
+        with suspended(m):
+            results = target(*modules, *operands)
+    except RuntimeError as error:  # of autograd, behind what forward does: natively too
+        raise refusal(m, f"{cls.__name__}.apply: {error}".split("\n")[0]) from error
     emit(m, target, [*modules, *operands], results)
     m.recorder.keep.append(results)
     return forward.form.fill(results)
+
+
+def _is_refused(m: Calls, t: torch.Tensor) -> bool:
+    """Whether autograd has an error for a tensor that is marked as dirty, when it is written to.
+
+    What comes from outside may be a leaf in one call and none in another, which is guarded.
+    """
+    root = t._base if t._is_view() else t
+    return root.requires_grad and bool(m.recorder.metadata("is_leaf", root))
 
 
 _OF_NONE = (TypeError, AttributeError)  # what a backward raises that looks for no None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import refcompiler
+from refcompiler.aot import aot_autograd
 
 
 def added_to(u: Any, w: Any) -> Any:
@@ -239,6 +241,57 @@ def test_saved_tensor_hooks_see_values_and_count_no_writes() -> None:
                 u.mul_(3)
             sides.append(torch.autograd.grad(result.sum(), x)[0].tolist())
     assert sides[:2] == sides[2:]
+
+
+def _element_past(u: Any, x: Any) -> Any:
+    v = u * x
+    result = v.sin()
+    v[0].data.mul_(3)
+    return result
+
+
+def _result_past(u: Any, x: Any) -> Any:
+    result = (u * x).exp()
+    result.data.mul_(3)
+    return result
+
+
+def _input_past(u: Any, x: Any) -> Any:
+    data = u.data
+    result = u * x
+    data += 1
+    return result
+
+
+def _before_it_is_read(u: Any, x: Any) -> Any:
+    v = u * x
+    v.data.mul_(3)
+    return v.sin()
+
+
+PAST = [_element_past, _result_past, _input_past]
+
+
+@pytest.mark.parametrize("program", [*PAST, _before_it_is_read], ids=lambda f: f.__name__)
+def test_saved_tensor_hooks_come_before_a_write_past_autograd(program: Callable[..., Any]) -> None:
+    """A call under hooks runs as it is then, others do not."""
+    refcompiler.reset()
+    made = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        made.append(aot_autograd(fw_compiler=lambda graph, _: graph.forward)(graph, inputs))
+        return made[-1]
+
+    call, sides = refcompiler.compile(program, backend=backend, fullgraph=True), []
+    for each in (call, program):
+        for pack in (torch.clone, None, lambda t: t):
+            x = torch.linspace(1, 2, 4).requires_grad_()
+            hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t) if pack else None
+            with hooks or contextlib.nullcontext():
+                result = each(x * 2, x)
+            sides.append([result.tolist(), torch.autograd.grad(result.sum(), x)[0].tolist()])
+    assert sides[:3] == sides[3:] and (sides[0] != sides[1]) == (program in PAST)
+    assert [(c.fallback, c.uncompiled.calls) for c in made] == [(None, 2 * (program in PAST))]
 
 
 def sized_behind(u: Any, v: Any) -> Any:

@@ -474,3 +474,33 @@ def test_a_result_keeps_its_whole_gradient() -> None:
         sides.append([first.detach(), y.grad, x.grad, w.grad])
     for got, expected in zip(*sides, strict=True):
         torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.swapaxes_(0, 1).swapaxes_(0, 1),
+        lambda x: x.unsqueeze_(0),
+        lambda x: x.t_(),
+    ],
+)
+def test_a_second_run_leaves_sizes_that_the_graph_has_changed(change: Any) -> None:
+    """There is none: the inputs are not as they were, and it would change them once more."""
+    refcompiler.reset()
+
+    def program(x: Any, y: Any) -> Any:
+        change(x)
+        return x.exp() * y.sum(1, keepdim=True).sum()
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        sides = []
+        for each in (call, program):
+            torch.manual_seed(3)
+            x, y = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4, requires_grad=True)
+            u = x * 1
+            found = torch.autograd.grad(each(u, y).sum(), [x, y], create_graph=True)
+            more = torch.autograd.grad(sum((t * t).sum() for t in found), [x, y])
+            sides.append([u._version, u.shape, u.stride(), *found, *more])
+        assert sides[0][:3] == sides[1][:3]
+        torch.testing.assert_close(sides[0][3:], sides[1][3:])

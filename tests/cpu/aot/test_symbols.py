@@ -93,7 +93,7 @@ def test_each_number_is_what_its_node_computes() -> None:
     """Also the parts of a sum: nodes of one number are merged."""
 
     def program(x: Any, w: Any) -> Any:
-        return F.pad(x, (w.shape[1], 3)).sin().reshape(-1)[: x.shape[0] + w.shape[1] + 3]
+        return F.pad(x, (w.shape[1], 3)).sin().reshape(-1)[: x.shape[0] + w.shape[1] + 3] * 1
 
     makes = [
         lambda n=n, m=m: [torch.randn(n, m).requires_grad_(), torch.randn(m, n + 1)]

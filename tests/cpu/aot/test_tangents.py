@@ -63,6 +63,49 @@ def test_tangents_as_they_come(program: Callable[..., Any]) -> None:
     assert 2 <= len(known.backward) <= 9  # one for each way to lie
 
 
+@pytest.mark.parametrize("program", [_norm, _factors, _two])
+def test_tangents_as_they_come_where_sizes_are_symbols(program: Callable[..., Any]) -> None:
+    """Their strides are symbols too: a backward for each way to lie, whatever the sizes are."""
+    known = Compiler(separate_reads=True, tangents_as_given=True)
+    call = refcompiler.compile(program, backend=known, fullgraph=True, dynamic=True)
+    ways = []
+    for size in (33, 21, 40):
+        for n, loss in enumerate(LOSSES):
+            found = []
+            for each in (program, call):
+                torch.manual_seed(n)
+                x, w = torch.randn(size, 7, requires_grad=True), torch.randn(7, requires_grad=True)
+                results = each(x, w)
+                results = results if isinstance(results, tuple) else (results,)
+                sum(loss(t if t.dim() > 1 else t[None]) for t in results).backward()
+                found.append((x.grad, w.grad))
+            for expected, got in zip(*found, strict=True):
+                assert torch.equal(expected, got) and expected.stride() == got.stride()
+        ways.append(len(known.backward))
+    assert known.reasons == [None] and len(known.forward) == 1
+    assert ways[0] == ways[1] == ways[2] > 2
+
+
+def test_tangents_of_written_inputs_as_they_come() -> None:
+    def program(u: Any, w: Any) -> Any:
+        u.mul_(w)
+        return u.sin()
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for only in (False, True):
+        found = []
+        for each in (program, call):
+            torch.manual_seed(1)
+            x, w = torch.randn(33, 7, requires_grad=True), torch.randn(7, requires_grad=True)
+            u = x * 1
+            y = each(u, w)
+            tangent = torch.randn(7, 33).t()
+            results, tangents = ([u], [tangent]) if only else ([y, u], [tangent, tangent])
+            torch.autograd.backward(results, tangents)
+            found.append((x.grad, w.grad))
+        assert all(map(torch.equal, *found))
+
+
 @pytest.mark.parametrize("bits", [torch.Tensor.conj, torch.Tensor._neg_view, torch.Tensor.clone])
 def test_tangents_with_bits_lie_as_they_come(bits: Callable[[Any], Any]) -> None:
     call = refcompiler.compile(torch.fft.ifft, backend="aot_eager", fullgraph=True)

@@ -176,3 +176,53 @@ def test_writes_are_counted_before_a_result_is_led_past_a_view() -> None:
     for overlap in (False, True):
         for _ in range(2):
             assert _same(run(program, overlap), run(compiled, overlap)) == 3
+
+
+def _seen(t: torch.Tensor, x: torch.Tensor) -> list[Any]:
+    base = t._base
+    own = t._is_view(), t.stride(), t.storage_offset(), t._version, t.requires_grad
+    if base is None:
+        return [own]
+    known = base.shape, base.stride(), base._version, base.requires_grad, base is x
+    return [own, known, base.detach().tolist()]
+
+
+ALONE: list[Callable[..., Any]] = [
+    lambda x: (x * 2)[1:],
+    lambda x: (x * 2).t(),
+    lambda x: (x * 2).detach()[1:],
+    lambda x: (x * 2)[1:].detach(),
+    lambda x: torch.ones(4).unsqueeze(0).add_(1),
+    lambda x: (x * 2).view(-1).mul_(2).view(4),
+    lambda x: torch.complex(x, x).view(2, 2).real,
+    lambda x: torch.view_as_real(torch.complex(x, x)),
+    lambda x: x[1:].detach(),
+    lambda x: x.view(torch.int32)[1:],
+    lambda x: (x * 2).data[1:],
+]
+
+
+@pytest.mark.parametrize("n", range(len(ALONE)))
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+def test_a_result_is_a_view_where_it_is_in_eager(n: int, backend: str) -> None:
+    """So is its base, and writes to either; ``detach_`` is an error of views."""
+    program = ALONE[n]
+    call = refcompiler.compile(program, backend=backend, fullgraph=True)
+    for tracked, grad in ((True, True), (False, True), (True, False)):
+        sides: list[list[Any]] = []
+        for function in (call, program):
+            x = torch.arange(1.0, 5).requires_grad_(tracked) * 1
+            with torch.set_grad_enabled(grad):
+                found = function(x)
+            seen = _seen(found, x)
+            with torch.no_grad():
+                (found if found._base is None else found._base).add_(1)
+            seen += _seen(found, x)
+            if found.requires_grad:
+                seen.append(type(found.grad_fn).__name__ if found._is_view() else None)
+            if found._is_view():
+                with pytest.raises(RuntimeError, match="detach"):
+                    found.detach_()
+            sides.append([*seen, found.tolist(), x.tolist(), x._version])
+        assert sides[0] == sides[1]
+    assert refcompiler.counters()["uncompiled"] == 0

@@ -462,3 +462,27 @@ def test_what_an_instruction_does_before_it_raises_is_done_once(part: Any) -> No
                 LOG.append(str(error))
         seen.append([*LOG])
     assert seen[0] == seen[1] and len(seen[0]) == 4
+
+
+def _refused_behind_a_draw(x):
+    y = torch.rand(4)
+    torch.nn.functional.dropout(x, 0.4, inplace=True)
+    return x.sin() + y
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_is_refused_has_drawn_once(backend):
+    """The operator draws its mask, then raises; so it does as it runs natively behind the graph."""
+    refcompiler.reset()
+    call = refcompiler.compile(_refused_behind_a_draw, backend=backend)
+    for make in (lambda t: t * 1, lambda t: t, lambda t: t * 1, lambda t: t):
+        sides = []
+        for function in (call, _refused_behind_a_draw):
+            torch.manual_seed(5)
+            x = make(torch.ones(4, requires_grad=True))
+            try:
+                seen = function(x).tolist()
+            except RuntimeError as error:
+                seen = str(error)
+            sides.append([seen, x.tolist(), torch.get_rng_state().tolist()])
+        assert sides[0] == sides[1]

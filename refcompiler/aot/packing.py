@@ -1,0 +1,78 @@
+"""Writes past autograd (``x.data.mul_(2)``) behind what saves the memory, where that may be packed.
+
+Saved-tensor hooks are given a tensor when eager saves it, and may copy it then. A compiled call
+saves at its end, when the write is in the memory. Without hooks both backwards read what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from refcompiler.aot.reads import nodes_of
+from refcompiler.aot.views import is_data
+
+_RAW = "_raw_saved_"
+
+
+def takes_data(gm: torch.fx.GraphModule) -> bool:
+    """Whether a graph, or one within it, takes the ``data`` of a tensor."""
+    graphs = [each for each in gm.modules() if isinstance(each, torch.fx.GraphModule)]
+    return any(_takes_data(node) for graph in graphs for node in graph.graph.nodes)
+
+
+def _takes_data(node: torch.fx.Node) -> bool:
+    return node.target is torch._C._autograd._get_data_attr or node.args[1:] == ("data",)
+
+
+class Writes:
+    """The last write to each memory by each count of writes, and how many functions of autograd
+    there were by then."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, list[tuple[torch.Tensor, int]]] = {}
+        self.given: list[tuple[torch.Tensor, int]] = []
+
+    def before(self, tensors: Sequence[Any]) -> None:
+        """``tensors`` may be written to now."""
+        self.given = [(t, t._version) for t in tensors if _counts(t)]
+
+    def after(self) -> None:
+        for t, version in self.given:
+            if t._version != version:
+                known = self.found.setdefault(_memory(t), [])
+                known[:] = [each for each in known if is_data(t, each[0])]
+                known.append((t, torch.autograd._get_sequence_nr()))
+
+    def pass_by(self, outputs: Sequence[torch.Tensor]) -> bool:
+        """Whether one is behind what has saved the memory for a backward of ``outputs``, and is
+        told to none of that."""
+        for t, made in _saved(outputs):
+            if any(made < at and is_data(t, other) for other, at in self.found.get(_memory(t), ())):
+                return True
+        return False
+
+
+def _saved(outputs: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:
+    """What autograd's functions have saved, and the number of each function."""
+    names: dict[type, list[str]] = {}
+    for node in nodes_of(outputs):
+        kind = type(node)
+        if kind not in names:
+            names[kind] = [name for name in dir(kind) if name.startswith(_RAW)]
+        for name in names[kind]:
+            value = getattr(node, name)
+            for each in value if isinstance(value, tuple | list) else [value]:
+                t = getattr(each, "data", None)  # None: hooks have packed it (a checkpoint's)
+                if _counts(t):
+                    yield t, node._sequence_nr()
+
+
+def _counts(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and t.layout is torch.strided and not t.is_inference()
+
+
+def _memory(t: torch.Tensor) -> int:
+    return t.untyped_storage()._cdata
