@@ -72,6 +72,7 @@ class Printer(Stages):
         name = kernel.name
         self._count_uses()
         self.line(f"program = {self.program()}")
+        self._tell()
         self._outer()
         decided = either_way(kernel)
         if decided is None:
@@ -88,6 +89,12 @@ class Printer(Stages):
         source = f"\n\n@triton.jit\ndef {name}({', '.join(arguments)}):\n{text}\n"
         names, sizes = tuple(self.arguments), tuple(self.sizes)
         return Printed(name, source, plan.programs, plan.warps, names, None, sizes, self.wide)
+
+    def _tell(self) -> None:
+        """Let the compiler know the programs' numbers: of none below zero quotients and remainders,
+        which places consist of, take half of the instructions."""
+        upto = "" if self.plan.sized else f" & (program < {self.plan.programs})"
+        self.line(f"tl.assume((program >= 0){upto})")
 
     def _all_programs(self) -> None:
         """What the programs do, those with points outside apart where that is worth while."""

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fastpath.gpu.kinds import kinds_of
 from fastpath.gpu.moments import one_pass
 from fastpath.gpu.online import online
 from fastpath.gpu.rows import VECTOR, common_beginning
 from fastpath.gpu.words import MOST_PIECE, WORDS, piece_of, stripe_of
+from fastpath.ir.expr import inside
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import Number, hint, known
 from fastpath.schedule.kernel import Kernel, Stage, Store, itemsize
@@ -35,7 +37,9 @@ ROWS = 16  # that it adds up at a time, half as many if there are few
 SHORT = 512  # rows that are few
 FEW = 264  # programs that are too few: two for each multiprocessor
 A_THREAD = 32  # points of a thread that reduces rows
+WORD = 4  # bytes of elements of which a thread that reduces long rows has half as many points
 MOST_WARPS = 16
+SERIES = {"i0", "i0e", "i1", "i1e"}  # functions by series of some thirty terms
 DRAWING = 4  # warps of a program that draws
 LONG = 4096  # points of a row from which on it is laid by vectors
 LOOPED = 2048  # points of a row that a program which loops takes at a time
@@ -172,8 +176,19 @@ def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
     a_thread = min(16, VECTORS // _least(kernel))
     if _strides(kernel, x):
         a_thread = min(a_thread, STRIDED)
+    elif _waits_for_itself(kernel):
+        a_thread *= 2
+    elif kinds_of(kernel, x):  # what goes to and fro between threads is a vector of each at most
+        a_thread = VECTOR // _least(kernel)
     block = min(4 * LANES * a_thread, max(LANES, power_above(points)))
     return Tiling(x, None, (), block, 1, 1, True, max(1, block // (a_thread * LANES)))
+
+
+def _waits_for_itself(kernel: Kernel) -> bool:
+    """Whether a value is a long series, each step of which waits for the one before: with more
+    points, a thread has more of them on their way."""
+    values = inside(s.value for stage in kernel.stages for s in stage.statements)
+    return any(e.op in SERIES and e.dtype == "float32" for e in values)
 
 
 def _vector_of_each(kernel: Kernel) -> int:
@@ -223,6 +238,8 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     points = r_block if width > r_block * 3 // 4 else r_block // 2
     # A few programs only wait for memory: more threads do so at a time.
     a_thread = A_THREAD if rows > FEW else A_THREAD // 4
+    if rows > FEW and width >= LONG and _least(kernel) >= WORD:
+        a_thread = A_THREAD // 2
     warps = max(1, min(MOST_WARPS, x_block * points // (a_thread * LANES)))
     if x_block == 1 and start is None and rows >= SHARING and _weighted(kernel, x, r):
         x_block = 2 if r_block <= SHARED else 1
