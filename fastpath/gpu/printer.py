@@ -114,7 +114,7 @@ class Printer(Stages):
         """How many of the first programs have all their points, as text, where it is worth while
         to tell them from the others."""
         plan = self.plan
-        if plan.r or plan.y is not None:
+        if plan.r or plan.y is not None or plan.outer:
             return None
         if not known(plan.x_points):
             return f"{self.number(plan.x_points)} // {plan.x_block}"

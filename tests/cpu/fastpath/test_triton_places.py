@@ -173,3 +173,30 @@ def test_a_thread_has_more_points_of_a_series() -> None:
     flat = halves(1 << 20, dtype=torch.float32)
     blocks = [tiling(kernel_of(f, flat)).x_block for f in (torch.special.i0, torch.exp)]
     assert blocks == [2048, 1024]
+
+
+def test_a_program_has_points_of_one_row_where_places_take_quotients_of_its_number() -> None:
+    def plan(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[int, int, int]:
+        found = tiling(kernel_of(function, *inputs))
+        return len(found.outer), found.x_block, found.warps
+
+    patches = lambda x: F.unfold(x, 3)  # noqa: E731
+    assert plan(patches, halves(8, 64, 56, 56)) == (2, 4096, 8)  # of 2916, and none but 156 outside
+    assert plan(patches, halves(8, 64, 112, 112)) == (2, 2048, 4)  # of 12100
+    assert plan(patches, halves(8, 64, 112, 112, dtype=torch.float32)) == (2, 2048, 8)
+    assert plan(patches, halves(8, 64, 57, 57))[0] == 0  # rows of 3025 begin anywhere
+    assert plan(patches, halves(8, 64, 50, 49))[0] == 0  # 2256 of 4096 points are too few
+    assert plan(lambda x: x[:, 1:].contiguous(), halves(64, 8, 4096))[0] == 0  # no quotients
+    # Those are numbers: no thread divides for its points what the row has in common.
+    text = print_kernel(kernel_of(patches, halves(8, 64, 56, 56))).source
+    assert "a0 // 9" in text and "x // 54" in text and text.count("x //") == 1
+
+
+def test_neighbours_that_add_at_places_of_their_own_are_neighbouring_threads() -> None:
+    x, y = halves(64, 512, dtype=torch.float32), halves(64, 2048, dtype=torch.float32)
+    i = torch.empty(64, 2048, dtype=torch.int64)
+    *_, apart = kernels_of(program_of(lambda a, i, b: a.scatter_add(1, i, b), (x, i, y)))[0]
+    assert (tiling(apart).x_block, tiling(apart).warps) == (128, 4)
+    rows = x[:32].contiguous(), i[:, 0].contiguous(), x
+    *_, together = kernels_of(program_of(lambda a, i, b: a.index_add(0, i % 32, b), rows))[0]
+    assert tiling(together).x_block == 1024  # neighbours go to neighbouring places
