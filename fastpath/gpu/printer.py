@@ -8,6 +8,7 @@ from typing import Any
 
 from fastpath.gpu.moments import one_pass
 from fastpath.gpu.online import online
+from fastpath.gpu.reach import WIDE
 from fastpath.gpu.stages import Stages
 from fastpath.gpu.tiling import blocks_of, blocks_text
 from fastpath.gpu.words import WORDS, either_way
@@ -92,9 +93,13 @@ class Printer(Stages):
 
     def _tell(self) -> None:
         """Let the compiler know the programs' numbers: of none below zero quotients and remainders,
-        which places consist of, take half of the instructions."""
-        upto = "" if self.plan.sized else f" & (program < {self.plan.programs})"
-        self.line(f"tl.assume((program >= 0){upto})")
+        which places consist of, take half of the instructions. The text is the same for any number
+        of programs, as what is equal is compiled once."""
+        plan, told = self.plan, "program >= 0"
+        flat = not plan.outer and plan.y is None and plan.x_block > 1
+        if flat and not self.wide:  # so many blocks have all places that 32 bits hold
+            told = f"({told}) & (program < {(WIDE + 1) // plan.x_block})"
+        self.line(f"tl.assume({told})")
 
     def _all_programs(self) -> None:
         """What the programs do, those with points outside apart where that is worth while."""

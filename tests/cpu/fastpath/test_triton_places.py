@@ -90,11 +90,16 @@ def test_what_is_computed_in_32_bits_has_a_range() -> None:
 
 
 def test_programs_are_known_to_be_numbered_from_zero() -> None:
-    kernel = kernel_of(lambda x: F.unfold(x, 3), halves(8, 64, 112, 112))
-    printed = print_kernel(kernel)
-    assert f"tl.assume((program >= 0) & (program < {printed.programs}))" in printed.source
+    kernel = kernel_of(lambda x: F.pad(x, (1, 1, 1, 1)), halves(8, 64, 112, 112))
+    blocks = 2**31 // tiling(kernel).x_block
+    assert f"tl.assume((program >= 0) & (program < {blocks}))" in print_kernel(kernel).source
     # Quotients of numbers that may be negative are more instructions.
     assert "mul.hi.s32" not in ptx_of(kernel)
+    rows = kernel_of(lambda x: x.sum(-1), halves(8, 4096))
+    assert "tl.assume(program >= 0)" in print_kernel(rows).source
+    # However many there are, a kernel is compiled once.
+    texts = {print_kernel(kernel_of(lambda x: x * 2, halves(n << 12))).source for n in (1, 2, 9)}
+    assert len(texts) == 1
 
 
 # -- elements that take turns --------------------------------------------------------------------
