@@ -20,7 +20,7 @@ from fastpath.making import called
 ALIGNMENT = 16  # bytes
 WORTH = 1 << 31  # multiplications; below, the copies cost more than the slower kernel
 _aten = torch.ops.aten
-_PRODUCTS = {_aten.mm.default: 0, _aten.addmm.default: 1, _aten.bmm.default: 0}
+PRODUCTS = {_aten.mm.default: 0, _aten.addmm.default: 1, _aten.bmm.default: 0}
 
 
 def pad_products(graph: torch.fx.GraphModule, others: Collection[str] = ()) -> int:
@@ -31,31 +31,55 @@ def pad_products(graph: torch.fx.GraphModule, others: Collection[str] = ()) -> i
     count = 0
     made = _Maker(graph.graph)
     for node in list(graph.graph.nodes):
-        first = _PRODUCTS.get(node.target)
+        first = PRODUCTS.get(node.target)
         if first is not None and node.name not in others and _pad(made, node, first):
             count += 1
     return count
 
 
-def _pad(made: _Maker, node: torch.fx.Node, first: int) -> bool:
-    graph = made.graph
+def is_padded(node: torch.fx.Node, operand: torch.fx.Node) -> bool:
+    """Whether a product, ``node``, is computed of an operand that is padded."""
+    missing = _missing(node)
+    if missing is None:
+        return False
+    a, b = node.args[PRODUCTS[node.target] :][:2]
+    of_left, of_right = missing["m"] + missing["k"], missing["k"] + missing["n"]
+    return operand is a and of_left > 0 or operand is b and of_right > 0
+
+
+def _missing(node: torch.fx.Node) -> dict[str, int] | None:
+    """By how much each dimension of a product is padded, where one is."""
+    first = PRODUCTS[node.target]
     a, b = node.args[first], node.args[first + 1]
     assert isinstance(a, torch.fx.Node) and isinstance(b, torch.fx.Node)
     left, right, out = a.meta["val"], b.meta["val"], node.meta["val"]
     if left.dtype not in (torch.float16, torch.bfloat16) or not _static(left, right):
-        return False
+        return None
     if not out.is_contiguous():  # the copy that cuts the result to size is
-        return False
+        return None
     step = ALIGNMENT // left.itemsize
     (m, k), n = left.shape[-2:], right.shape[-1]
     if left.shape[:-2].numel() * m * n * k < WORTH:
-        return False
+        return None
     # Of each matrix the dimension that lies in a row: its size decides where rows begin.
     wanted = {_inner(left, "m", "k"), _inner(right, "k", "n"), "n"}
     short = {name: -size % step for name, size in zip("mnk", (m, n, k))}
     missing = {name: short[name] if name in wanted else 0 for name in "mnk"}
-    if not any(missing.values()):
+    return missing if any(missing.values()) else None
+
+
+def _pad(made: _Maker, node: torch.fx.Node, first: int) -> bool:
+    missing = _missing(node)
+    if missing is None:
         return False
+    graph, out = made.graph, node.meta["val"]
+    a, b = node.args[first], node.args[first + 1]
+    assert isinstance(a, torch.fx.Node) and isinstance(b, torch.fx.Node)
+    m, n = out.shape[-2:]
+    if node.target is _aten.mm.default and not missing["m"] + missing["n"]:
+        if _begin_alike(b.meta["val"]):
+            _by_whole_vectors(made, node, a, b, missing["k"])
+            return True
     if first == 0 and len(out.shape) == 2 and missing["m"] and not missing["n"] + missing["k"]:
         with graph.inserting_before(node):
             whole = made.padded(a, missing["m"], 0)
@@ -87,6 +111,32 @@ def _pad(made: _Maker, node: torch.fx.Node, first: int) -> bool:
 
 def _static(*tensors: torch.Tensor) -> bool:
     return all(type(n) is int for t in tensors for n in (*t.shape, *t.stride()))
+
+
+def _by_whole_vectors(
+    made: _Maker, node: torch.fx.Node, a: torch.fx.Node, b: torch.fx.Node, missing: int
+) -> None:
+    """Only the left operand's rows begin between vectors. As many terms as whole vectors have need
+    no more than that it is padded; the others are a small product, to which these are added."""
+    terms = b.meta["val"].shape[0]
+    step = ALIGNMENT // b.meta["val"].itemsize
+    first = terms // step * step
+    with made.graph.inserting_before(node):
+        whole = made.padded(a, 0, missing)
+        parts = made.call(_aten.slice.Tensor, (whole, 1, first, first + step))
+        others = made.padded(made.call(_aten.slice.Tensor, (b, 0, first, terms)), missing, 0)
+        rest = made.call(_aten.mm.default, (parts, others))
+        parts = made.call(_aten.slice.Tensor, (whole, 1, 0, first))
+        rows = made.call(_aten.slice.Tensor, (b, 0, 0, first))
+        result = made.call(_aten.addmm.default, (rest, parts, rows))
+    node.replace_all_uses_with(result)
+    made.graph.erase_node(node)
+
+
+def _begin_alike(t: torch.Tensor) -> bool:
+    """Whether the rows of the last dimension lie together and begin at vectors."""
+    step = ALIGNMENT // t.itemsize
+    return t.stride(-1) == 1 and all(n % step == 0 for n in t.stride()[:-1])
 
 
 def _inner(t: torch.Tensor, rows: str, columns: str) -> str:

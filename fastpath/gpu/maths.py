@@ -30,6 +30,34 @@ def begin(early):
 
 
 @triton.jit
+def in_turns_2(a, b, count):
+    """``count`` elements each, one of ``a``, one of ``b``, and so on."""
+    both = tl.join(tl.broadcast_to(a, [count]), tl.broadcast_to(b, [count]))
+    return tl.reshape(both, [2 * count])
+
+
+@triton.jit
+def in_turns_4(a, b, c, d, count):
+    first = tl.join(tl.broadcast_to(a, [count]), tl.broadcast_to(c, [count]))
+    second = tl.join(tl.broadcast_to(b, [count]), tl.broadcast_to(d, [count]))
+    return tl.reshape(tl.join(first, second), [4 * count])
+
+
+@triton.jit
+def apart_2(x, count):
+    """The even elements, and the odd ones."""
+    return tl.split(tl.reshape(x, [count, 2]))
+
+
+@triton.jit
+def apart_4(x, count):
+    even, odd = tl.split(tl.reshape(x, [count, 2, 2]))
+    a, c = tl.split(even)
+    b, d = tl.split(odd)
+    return a, b, c, d
+
+
+@triton.jit
 def spread(x, count, along):
     """Each element ``count`` times, side by side ``along`` a dimension."""
     if len(x.shape) == 1:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastpath.gpu.moments import one_pass
 from fastpath.gpu.online import online
+from fastpath.gpu.reach import WIDE
 from fastpath.gpu.stages import Stages
 from fastpath.gpu.tiling import blocks_of, blocks_text
 from fastpath.gpu.words import WORDS, either_way
@@ -72,6 +73,7 @@ class Printer(Stages):
         name = kernel.name
         self._count_uses()
         self.line(f"program = {self.program()}")
+        self._tell()
         self._outer()
         decided = either_way(kernel)
         if decided is None:
@@ -88,6 +90,16 @@ class Printer(Stages):
         source = f"\n\n@triton.jit\ndef {name}({', '.join(arguments)}):\n{text}\n"
         names, sizes = tuple(self.arguments), tuple(self.sizes)
         return Printed(name, source, plan.programs, plan.warps, names, None, sizes, self.wide)
+
+    def _tell(self) -> None:
+        """Let the compiler know the programs' numbers: of none below zero quotients and remainders,
+        which places consist of, take half of the instructions. The text is the same for any number
+        of programs, as what is equal is compiled once."""
+        plan, told = self.plan, "program >= 0"
+        flat = not plan.outer and plan.y is None and plan.x_block > 1
+        if flat and not self.wide:  # so many blocks have all places that 32 bits hold
+            told = f"({told}) & (program < {(WIDE + 1) // plan.x_block})"
+        self.line(f"tl.assume({told})")
 
     def _all_programs(self) -> None:
         """What the programs do, those with points outside apart where that is worth while."""
@@ -107,7 +119,7 @@ class Printer(Stages):
         """How many of the first programs have all their points, as text, where it is worth while
         to tell them from the others."""
         plan = self.plan
-        if plan.r or plan.y is not None:
+        if plan.r or plan.y is not None or plan.outer:
             return None
         if not known(plan.x_points):
             return f"{self.number(plan.x_points)} // {plan.x_block}"

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from fastpath.gpu.moments import OnePass
 from fastpath.gpu.online import Online
 from fastpath.gpu.rows import VECTOR
-from fastpath.gpu.values import Values, literal
+from fastpath.gpu.turns import Turns
+from fastpath.gpu.values import literal
 from fastpath.ir.expr import Expr
 from fastpath.ir.size import Number, known
 from fastpath.schedule.kernel import Accumulate, Stage, Statement, Store, itemsize
@@ -18,13 +19,14 @@ from specs.dtypes import int_range, is_float
 from specs.scalars import SCALARS, TRITON_TYPE
 
 AHEAD = 3  # blocks that a loop has on their way which does more than add up: measured on an H200
+AHEAD_OF_MOMENTS = 4  # of one that adds up a sum and deviations: these wait for nothing but memory
 _COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 _COMBINE |= {"any": "logical_or", "all": "logical_and"}
 _REDUCE = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
 _REDUCE |= {"any": "largest", "all": "smallest"}
 
 
-class Stages(Values):
+class Stages(Turns):
     def _one_row(self) -> bool:
         """Whether a program goes through a single row, in blocks."""
         return not self.plan.persistent and self.plan.x_block == 1
@@ -153,8 +155,8 @@ class Stages(Values):
 
         stores = any(isinstance(s, Store) for s in stage.statements)
         several = len(stage.loads()) + len(stage.guarded()) > 1
-        worth = self._down_columns() and (stores and several or beside is not None)
-        self._blocks(body, AHEAD if worth else 0)
+        ahead = AHEAD_OF_MOMENTS if beside is not None else AHEAD if stores and several else 0
+        self._blocks(body, ahead if self._down_columns() else 0)
         for s in adding:
             self._reduce(s, running[s.reduction])
 
@@ -294,7 +296,7 @@ class Stages(Values):
 
     def _statement(self, s: Statement) -> None:
         assert isinstance(s, Store), "a unit of the GPU has no scratch rows"
-        value = self.text(s.value)
+        value = self._stored_value(s.value)
         if s.index.lookups():
             self._scatter(s, value)
             return

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fastpath.gpu.kinds import kinds_of
 from fastpath.gpu.moments import one_pass
 from fastpath.gpu.online import online
 from fastpath.gpu.rows import VECTOR, common_beginning
-from fastpath.gpu.words import MOST_PIECE, WORDS, piece_of, stripe_of
-from fastpath.ir.index import Axis, Index
+from fastpath.gpu.words import MOST_PIECE, WORDS, draws, piece_of, stripe_of
+from fastpath.ir.expr import inside
+from fastpath.ir.index import Axis, Division, Index
 from fastpath.ir.size import Number, hint, known
 from fastpath.schedule.kernel import Kernel, Stage, Store, itemsize
 
@@ -28,6 +30,9 @@ PERSISTENT = 16_384  # reduced points that one program may hold in its registers
 WINDOW = 4  # elements that are read one by one at each point, at least, for what follows
 STRIDED = 2  # points of a thread that loads them one by one
 VECTORS = 32  # bytes that a thread of a kernel without reductions loads from each buffer
+LEAST_ROW, MOST_ROW = 512, 4096  # points of a row of which a program has a block
+MOST_OUTSIDE = 0.25  # of its points
+QUOTIENTS = 2  # of other axes' numbers, at least
 SECTOR = 32  # bytes that memory moves at once
 LINE = 128  # bytes of a row that a program of column sums takes
 HELD_LINE, HELD_WARPS = 64, 8  # the same where it holds them all, and its warps at most
@@ -35,7 +40,9 @@ ROWS = 16  # that it adds up at a time, half as many if there are few
 SHORT = 512  # rows that are few
 FEW = 264  # programs that are too few: two for each multiprocessor
 A_THREAD = 32  # points of a thread that reduces rows
+WORD = 4  # bytes of elements of which a thread that reduces long rows has half as many points
 MOST_WARPS = 16
+SERIES = {"i0", "i0e", "i1", "i1e"}  # functions by series of some thirty terms
 DRAWING = 4  # warps of a program that draws
 LONG = 4096  # points of a row from which on it is laid by vectors
 LOOPED = 2048  # points of a row that a program which loops takes at a time
@@ -172,8 +179,64 @@ def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
     a_thread = min(16, VECTORS // _least(kernel))
     if _strides(kernel, x):
         a_thread = min(a_thread, STRIDED)
+    elif _adds_apart(kernel, x):  # what a warp reads, and adds at once, are whole lines then
+        a_thread = 1
+    elif _waits_for_itself(kernel):
+        a_thread *= 2
+    elif kinds_of(kernel, x):  # what goes to and fro between threads is a vector of each at most
+        a_thread = VECTOR // _least(kernel)
+    elif row := _row_of_each(kernel, x, a_thread):
+        warps = max(1, row // (a_thread * LANES))
+        return Tiling(x[-1:], None, (), row, 1, 1, True, warps, x[:-1])
     block = min(4 * LANES * a_thread, max(LANES, power_above(points)))
     return Tiling(x, None, (), block, 1, 1, True, max(1, block // (a_thread * LANES)))
+
+
+def _row_of_each(kernel: Kernel, x: tuple[Axis, ...], a_thread: int) -> int:
+    """The block of a program that has points of one row alone: where places take several quotients
+    of the other axes' numbers, which it then computes once. 0 where that is not so, or where too
+    many of its threads' points would lie outside, or rows begin between halves of vectors."""
+    if len(x) < 2 or not known(*(a.extent for a in x)) or draws(kernel):
+        return 0
+    length, size = x[-1].extent, _least(kernel)
+    if length < LEAST_ROW or length * size % (VECTOR // 2) or _of_others(kernel, x[-1]) < QUOTIENTS:
+        return 0
+    block = power_above(length)
+    if block > MOST_ROW:
+        block = MOST_ROW // 2
+    # A thread has its points by vectors, one for each so many; what of these no row has is no work.
+    together = block // a_thread * (VECTOR // size // (2 if length * size % VECTOR else 1))
+    rest = length % block
+    points = length - rest + -(-rest // together) * together
+    return block if points - length <= MOST_OUTSIDE * points else 0
+
+
+def _of_others(kernel: Kernel, last: Axis) -> int:
+    """How many quotients places take of the numbers of other axes than the last."""
+    found: set[Division] = set()
+    stack = [e.args[1] for g in kernel.stages for e in (*g.loads(), *g.guarded())]
+    while stack:
+        for atom in stack.pop().terms:
+            if isinstance(atom, Division) and atom not in found:
+                stack.append(atom.dividend)
+                if last not in atom.dividend.axes():
+                    found.add(atom)
+    return len(found)
+
+
+def _adds_apart(kernel: Kernel, x: tuple[Axis, ...]) -> bool:
+    """Whether what neighbours give is added each at a place of its own."""
+    return any(
+        s.adds and x and any(x[-1] in value.axes() for value in s.index.lookups())
+        for s in kernel.scattered()
+    )
+
+
+def _waits_for_itself(kernel: Kernel) -> bool:
+    """Whether a value is a long series, each step of which waits for the one before: with more
+    points, a thread has more of them on their way."""
+    values = inside(s.value for stage in kernel.stages for s in stage.statements)
+    return any(e.op in SERIES and e.dtype == "float32" for e in values)
 
 
 def _vector_of_each(kernel: Kernel) -> int:
@@ -223,6 +286,8 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     points = r_block if width > r_block * 3 // 4 else r_block // 2
     # A few programs only wait for memory: more threads do so at a time.
     a_thread = A_THREAD if rows > FEW else A_THREAD // 4
+    if rows > FEW and width >= LONG and _least(kernel) >= WORD:
+        a_thread = A_THREAD // 2
     warps = max(1, min(MOST_WARPS, x_block * points // (a_thread * LANES)))
     if x_block == 1 and start is None and rows >= SHARING and _weighted(kernel, x, r):
         x_block = 2 if r_block <= SHARED else 1

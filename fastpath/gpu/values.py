@@ -11,7 +11,8 @@ import math
 import struct
 from collections.abc import Iterable
 
-from fastpath.gpu.groups import one_for_all
+from fastpath.gpu.groups import one_for_all, popular
+from fastpath.gpu.ranges import COMPARISONS, Ranges
 from fastpath.gpu.reach import is_wide
 from fastpath.gpu.rows import VECTOR, flatten
 from fastpath.gpu.tiling import Tiling, keeps_lanes
@@ -41,6 +42,7 @@ class Values(Lines):
         self.place = {b.name: n for n, b in enumerate(kernel.buffers)}
         self.dtype = {b.name: b.dtype for b in kernel.buffers}
         self.wide = is_wide(kernel, plan)
+        self.ranges = Ranges()
         self.masked = True  # whether the points of x may be outside
         self.whole = False  # whether all of a block of r is known to be inside
         self.axes: dict[Axis, str] = {}
@@ -61,6 +63,7 @@ class Values(Lines):
         self.words: dict[Expr, str] = {}  # random ones, of 32 bits
         self.apart: dict[Expr, list[str]] = {}  # those of the four pieces of a stripe
         self.part = 0  # which of these is printed
+        self.grouped = False  # whether the points of x are groups of neighbours: see turns.py
         self.assumed: dict[Expr, bool] = {}  # what is decided for all points, where it is printed
         self.stored: dict[tuple[str, Index], str] = {}
         # Elements of a row that passes over it up to this one read, and of those that this one
@@ -68,6 +71,8 @@ class Values(Lines):
         self.earlier: set[tuple[str, Index]] = set()
         self.again: set[tuple[str, Index]] = set()
         self.later: set[tuple[str, Index]] = set()
+        loads = [e for stage in kernel.stages for e in stage.loads()]
+        self.popular = any(popular(e.args[1]) for e in loads)
         self.sums: dict[str, str] = {}  # a finished reduction's name
         self._varying: dict[Expr, frozenset[str]] = {}
         self._along: dict[Expr, frozenset[Axis]] = {}
@@ -94,7 +99,8 @@ class Values(Lines):
     def _position(self, e: Expr) -> str:
         """A position that is data. Triton cannot see that neighbours have the same one, where they
         have, and would read from there element by element."""
-        alike, text = self._alike(e), self.text(e)
+        alike = self._alike(e)
+        text = self.text(e) if self.wide else self._in_32_bits(e)
         if not alike:
             return text
         told = Expr("alike", (e,), e.dtype)
@@ -104,11 +110,41 @@ class Values(Lines):
             self.known[told] = name
         return self.known[told]
 
+    def _in_32_bits(self, e: Expr) -> str:
+        """An integer of 64 bits, which has no more: a GPU computes with 64 in several steps."""
+        if e.op == "const":
+            return self.constant(e.args[0], "int32")
+        name = Expr("in_32_bits", (e,), "int32")
+        if name not in self.known:
+            self.known[name] = self._named(e, self._new_in_32_bits(e))
+        return self.known[name]
+
+    def _new_in_32_bits(self, e: Expr) -> str:
+        if e in self.known or not self.ranges.small(e) or e.op == "bounded":
+            return f"({self.text(e)}).to(tl.int32)"
+        if e.op == "index":
+            if not e.args[0].terms:
+                return self.constant(e.args[0].const, "int32")
+            return f"({self.index(e.args[0])}).to(tl.int32)"
+        if e.op == "cast":
+            return f"({self.text(e.args[0])}).to(tl.int32)"
+        if e.op == "where":
+            texts = [self.text(e.args[0]), *map(self._in_32_bits, e.args[1:])]
+        else:
+            texts = [*map(self._in_32_bits, e.args)]
+        return SCALARS[e.op].text("triton", "int32", *texts)
+
+    def _all_small(self, values: Iterable[Expr]) -> bool:
+        """Whether what these are computed of fits into 32 bits, and no loop keeps it in more."""
+        return not self.wide and all(self.ranges.small(e) for e in values)
+
     def _alike(self, e: Expr) -> list[int]:
         """How many neighbours have the same value along each of a block's dimensions, or nothing
         if that is not known to be more than one."""
         plan, varying = self.plan, self.varying(e)
         if plan.y is not None or plan.stripe or plan.start is not None or not varying:
+            return []
+        if self.grouped:
             return []
         if self.kernel.product is not None:  # whose operands have the reduced points either way
             return []
@@ -218,13 +254,16 @@ class Values(Lines):
             return f"{self._argument(e.args[0])}.to(tl.int64)"
         if e.op in ("reduced", "running"):
             return self.sums[e.args[0]]
-        text = self._new(e)
-        if not text.isidentifier() and (self._uses.get(e, 0) > 1 or len(text) > 80):
-            name = self.fresh()
-            self.line(f"{name} = {text}")
-            text = name
-        self.known[e] = text
+        text = self.known[e] = self._named(e, self._new(e))
         return text
+
+    def _named(self, e: Expr, text: str) -> str:
+        """The text that gives ``e``, or the name of that where it is long or asked for again."""
+        if text.isidentifier() or (self._uses.get(e, 0) <= 1 and len(text) <= 80):
+            return text
+        name = self.fresh()
+        self.line(f"{name} = {text}")
+        return name
 
     def _new(self, e: Expr) -> str:
         if e.op == "load":
@@ -270,6 +309,11 @@ class Values(Lines):
         logistic = beside_one(e, lambda power: self._uses.get(power, 0) <= 1)
         if logistic is not None and logistic[0] == LOG_ONE_AND_EXP:
             return f"m.{LOG_ONE_AND_EXP}({self.text(logistic[1])})"
+        if e.op in COMPARISONS and self._all_small(e.args):
+            texts = [self._in_32_bits(a) for a in e.args]
+            return SCALARS[e.op].text("triton", "int32", *texts)
+        if e.op == "cast" and e.dtype == "float32" and self._all_small(e.args):
+            return f"{self._in_32_bits(e.args[0])}.to(tl.float32)"
         texts = [self.text(a) for a in e.args]
         if e.op == "cast":
             if e.args[0].dtype in REDUCED and e.dtype == "float32":
@@ -358,7 +402,7 @@ class Values(Lines):
         plan, kernel = self.plan, self.kernel
         if plan.y is not None or plan.stripe or plan.start is not None or index.lookups():
             return None
-        if kernel.product is not None:
+        if kernel.product is not None or self.grouped:
             return None
         along = self._side()
         axes, block = (plan.x, plan.x_block) if along == "x" else (plan.r, plan.r_block)
@@ -394,11 +438,14 @@ class Values(Lines):
     def _kept(self, buffer: str, index: Index | None) -> str:
         """What a cache is told of an element: it is read again, or was, and will not be.
 
-        Only where a program goes through its row more than once: what it stores then, of which
-        ``index`` is None, would take the row's place.
+        Only where a program goes through its row more than once, or programs read some elements
+        more often than once: what they store then, of which ``index`` is None, would take the place
+        of these.
         """
-        if (buffer, index) in self.later:
+        if (buffer, index) in self.later or (index is not None and popular(index)):
             return ', eviction_policy="evict_last"'
+        if index is None and self.popular:
+            return ', eviction_policy="evict_first"'
         last = bool(self.again) if index is None else (buffer, index) in self.again
         return ', eviction_policy="evict_first"' if last else ""
 
@@ -460,10 +507,14 @@ class Values(Lines):
         """The element that is read on a condition, read without one."""
         return Expr("load", e.args[:2], e.dtype)
 
+    def _values(self) -> list[Expr]:
+        """What is computed."""
+        return [s.value for stage in self.kernel.stages for s in stage.statements]
+
     def _count_uses(self) -> None:
         seen: set[Expr] = set()
         statements = [s for stage in self.kernel.stages for s in stage.statements]
-        stack = [s.value for s in statements]
+        stack = self._values()
         stack += [e for s in statements if isinstance(s, Store) for e in s.index.lookups()]
         for e in stack:
             self._uses[e] = self._uses.get(e, 0) + 1

@@ -23,8 +23,8 @@ class Recording:
     """One capture of ``launches.call``.
 
     ``places``: inputs that have to lie where they lay, which ``addresses`` has for each input; the
-    others (``moving``, None in it) may come from anywhere. ``copied``: what the caller sees is
-    copied out of the graph's memory.
+    others (``moving``, None in it) may come from anywhere. ``copied``: what the caller sees of so
+    many bytes, or fewer, is copied out of the graph's memory.
     ``run(*inputs)`` replays, or calls ``plainly`` where an input is not aligned.
     """
 
@@ -34,12 +34,13 @@ class Recording:
         recorder: Any,
         inputs: Sequence[Any],
         moving: set[int],
-        copied: bool,
+        copied: int,
         plainly: Callable[..., Any],
     ):
         self.launches, self.recorder, self.copied = launches, recorder, copied
         names = [launches.parameters[n] for n in sorted(moving)]
         self.held: list[Any] = []  # storages of results
+        self.seen: list[Any] = []  # those of them that the caller sees
         self.scope: dict[str, Any] = {"plainly": plainly, "recorder": recorder}
         given = list(inputs)
         opaque = [
@@ -80,6 +81,8 @@ class Recording:
         del results
         # Nobody has them but this: as many as hold each now do so while it is free.
         self._counts = [(s._cdata, _use_count(s._cdata)) for s in self.held]
+        seen = {s._cdata for s in self.seen}
+        self._seen = [(data, count) for data, count in self._counts if data in seen]
 
     def free(self) -> bool:
         """Whether nobody has a result of the last replay any more."""
@@ -87,6 +90,10 @@ class Recording:
             if _use_count(data) > count:
                 return False
         return True
+
+    def returned(self) -> bool:
+        """The same of what the caller sees."""
+        return all(_use_count(data) <= count for data, count in self._seen)
 
     def _write(
         self,
@@ -173,7 +180,9 @@ class Recording:
         )
         seen = self.launches.outputs is None or n < self.launches.outputs
         # What the backward keeps as well stays one tensor, which autograd can watch.
-        alone = self.copied and seen and shared == 1 and _dense(t)
+        alone = seen and shared == 1 and storage.nbytes() <= self.copied and _dense(t)
+        if seen and not alone:
+            self.seen.append(self.held[place])
         return f"{text}.clone()" if alone else text
 
 

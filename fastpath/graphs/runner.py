@@ -20,6 +20,11 @@ from refcompiler.logs import log_of
 MOST_ALIKE = 2  # recordings for inputs at the same places; their results are alive by turns
 MOST_KEPT = 8  # the same where results are kept for a backward
 MOST = 32  # recordings of one call
+#: Bytes of a result of a call that keeps others for its backward, up to which it is copied to the
+#: caller at once: of a large one, which may be as large as all that is kept, only where the caller
+#: still has it when the next call comes.
+SMALL = 1 << 20
+ALL = 1 << 62
 
 _HINTS = log_of("perf_hints")
 
@@ -41,8 +46,8 @@ class DeviceGraphs:
         self.seen: list[int | None] | None = None
         self.moving: set[int] = set()
         self.refused = launches.unfit
-        kept = launches.outputs
-        self.copied = kept is not None
+        self.trains = launches.outputs is not None
+        self.copied = SMALL if self.trains else 0  # bytes of results that are, at most
 
     def callable(self) -> Callable[..., Any]:
         """The function to call: with a list, if the call is boxed."""
@@ -86,8 +91,8 @@ class DeviceGraphs:
             self.moving |= moved
             self.recordings[:] = [r for r in self.recordings if not moved & set(r.places)]
         alike = [r for r in self.recordings if _lie_at(inputs, r.addresses, r.places)]
-        if not self.copied and len(alike) >= MOST_ALIKE:
-            self.copied = True
+        if self.copied != ALL and self._callers_keep(alike):
+            self.copied = ALL
             self.recordings[:] = [r for r in self.recordings if r not in alike]
         elif len(alike) >= (MOST_KEPT if self.copied else MOST_ALIKE):
             return self._plainly(inputs, f"the results of {len(alike)} earlier calls are all kept")
@@ -96,6 +101,13 @@ class DeviceGraphs:
                 inputs, f"{MOST} were recorded: its inputs lie elsewhere too often"
             )
         return self._record(inputs)
+
+    def _callers_keep(self, alike: list[Recording]) -> bool:
+        """Whether callers have had results for long: those of two calls, or, where what is kept for
+        a backward would be there twice, of one."""
+        if not self.trains:
+            return len(alike) >= MOST_ALIKE
+        return any(not r.returned() for r in alike)
 
     def _record(self, inputs: list[Any]) -> Any:
         try:

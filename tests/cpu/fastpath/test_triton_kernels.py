@@ -127,7 +127,7 @@ def test_moments_of_columns_take_one_pass_and_share_the_mean() -> None:
     assert text.count("for r_first in ") == 1 and text.count("tl.load(") == 2
     assert text.count("tl.store(") == 3 and "tl.fma(" in text
     # Each thread does much with what it reads: more of it at a time, and the next is on its way.
-    assert "num_stages=3" in text and print_kernel(first).warps == 2
+    assert "num_stages=4" in text and print_kernel(first).warps == 2
     assert print_kernel(second).source.count("tl.store(") == 3
     # What goes through the deviations for something else still does so by itself.
     (other, *_) = kernels(lambda x: [(x - x.mean(0)).abs().sum(0)], rows(300, 4096))
@@ -163,7 +163,8 @@ def test_the_fastest_axis_is_the_one_whose_neighbours_share_lines() -> None:
 def test_neighbours_that_read_from_one_computed_place_read_vectors() -> None:
     def loads(kernel: Kernel) -> str:
         text = machine_code(print_kernel(kernel), tuple(b.dtype for b in kernel.buffers), 90).asm
-        return str(text["ptx"])
+        lines = [line for line in text["ptx"].splitlines() if "ld.global" in line]
+        return "".join(lines).replace(".L1::evict_last.L2::cache_hint", "")
 
     resized = lambda x: [F.interpolate(x, scale_factor=2, mode="bilinear")]  # noqa: E731
     (kernel,) = kernels(resized, image(64, 256, 56, 56))

@@ -27,6 +27,20 @@ def in_turns(x: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor]:
     return [torch.stack([x, x * 2], -1), turned.flatten(1)]
 
 
+def four_in_turns(b: torch.Tensor) -> list[torch.Tensor]:
+    x, y, w, h = b.unbind(-1)
+    return [
+        torch.stack([x - w, y - h, x + w, y + h], -1),
+        torch.stack([h, x * 2, torch.zeros_like(x), y], -1) + b,
+        torch.cat([b[..., ::2], b[..., 1:2], b[..., 3:] > 0], -1),
+    ]
+
+
+def pairs_in_turns(b: torch.Tensor) -> list[torch.Tensor]:
+    one, other = b[..., ::2], b[..., 1::2]
+    return [torch.stack([one - other, one + other], -1).flatten(-2), torch.stack([b, b > 0], -1)]
+
+
 def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
     generator = torch.Generator().manual_seed(0)
 
@@ -67,6 +81,23 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
             ],
             [x, torch.randperm(37, generator=generator)[:12]],
         ),
+        "in turns of four": (four_in_turns, [torch.randn(7, 5, 4, generator=generator)]),
+        "in turns of four, halves": (four_in_turns, [integers(9, 11, 4).to(torch.float16)]),
+        "in turns of four, integers": (four_in_turns, [integers(9, 3, 7, 4) - 4]),
+        "in turns, halves": (in_turns, [x[:, :36].half().round(), x[:, :18].half()]),
+        "pairs in turns": (pairs_in_turns, [integers(9, 3, 7, 4).to(torch.uint8)]),
+        "in turns, a row": (
+            lambda x: [torch.stack([x, x > 0], -1), torch.stack([x[0] * 2, x[0]], -1).exp()],
+            [x[:1, :1]],
+        ),
+        "borders": (
+            lambda x: [
+                *(F.pad(x, (2, 3, 1, 6), mode=mode) for mode in ("reflect", "replicate")),
+                F.pad(x[:, 0], (3, 4), mode="reflect") * torch.arange(15),
+                torch.where(torch.arange(8) * 3 - 9 > torch.arange(7)[:, None], x, -1.0),
+            ],
+            [image],
+        ),
         "cross entropy": (lambda x, t: F.cross_entropy(x, t), [x, target]),
         "extrema": (lambda x: [x.argmax(1), x.argmax(0), x.argmin(), *x.max(1)], [x]),
         "scans": (
@@ -76,6 +107,10 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
         "other scans": (
             lambda x: [(x > 0).cumsum(1), (x > 0).cummax(1)[0], x.cumsum(1).amax(1)],
             [x],
+        ),
+        "patches": (  # a program for each row of them
+            lambda x: [F.unfold(x, 3), F.unfold(x, 2, dilation=2, padding=1, stride=(1, 2))],
+            [torch.randn(1, 1, 22, 52, generator=generator)],
         ),
         "windows": (
             lambda x: [

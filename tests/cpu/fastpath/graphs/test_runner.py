@@ -129,6 +129,35 @@ def test_what_a_graph_keeps_is_no_copy_for_the_next() -> None:
     assert second.replays == 7
 
 
+def test_large_results_beside_what_is_kept_are_copied_where_they_stay_alive(
+    monkeypatch: Any,
+) -> None:
+    monkeypatch.setattr(runner, "SMALL", 8)
+    first, recorder, report = graphs_of(lambda x: (x * 2, x.sum(), x * 3), 1, outputs=2)
+    places, sums = set(), []
+    for n in range(6):
+        large, total, kept = first(torch.full((4,), float(n)))
+        places.add(large.data_ptr())
+        sums.append(total)
+        assert large.eq(2 * n).all() and kept.eq(3 * n).all()
+        del large, total, kept
+    assert report.graphs == 1 and recorder.replays == 5
+    assert [float(s) for s in sums] == [4.0 * n for n in range(6)]  # small ones are the caller's
+    assert len(places) <= 2  # that of the call which ran as it is, and the graph's own
+    alive = []
+    for n in range(5):  # and now they are kept: from the second on they are copied
+        large, total, kept = first(torch.full((4,), float(n)))
+        alive.append(large)
+        assert kept.eq(3 * n).all()
+        del large, total, kept
+    assert [t.tolist() for t in alive] == [[2.0 * n] * 4 for n in range(5)]
+    assert report.graphs == 2 and report.ungraphed == 0
+    # What waits for its backward is no reason to copy.
+    call, _, report = graphs_of(lambda x: (x * 2, x * 3), 1, outputs=1)
+    pending = [call(torch.ones(4))[1] for _ in range(4)]
+    assert report.graphs == 3 and len(pending) == 4
+
+
 def test_results_of_one_memory_and_inputs_returned() -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x * 2

@@ -1,0 +1,207 @@
+"""How kernels for GPUs compute places, and lay what takes turns: their texts and machine code.
+
+Their values are compared by ``triton_positions.py`` and ``triton_kernels.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+pytest.importorskip("triton")
+
+from fastpath.gpu.compile import machine_code
+from fastpath.gpu.kinds import kinds_of
+from fastpath.gpu.ranges import Ranges
+from fastpath.gpu.tiling import tiling
+from fastpath.gpu.vectors import print_kernel
+from fastpath.ir.expr import Expr, cast, const, position
+from fastpath.ir.index import Axis, Index
+from fastpath.schedule.kernel import Kernel
+from tests.cpu.fastpath.triton_kernels import kernels_of, program_of
+
+HALF = torch.bfloat16
+
+
+def kernel_of(function: Callable[..., Any], *inputs: torch.Tensor) -> Kernel:
+    (kernel,) = kernels_of(program_of(function, inputs))[0]
+    return kernel
+
+
+def ptx_of(kernel: Kernel) -> str:
+    dtypes = tuple(b.dtype for b in kernel.buffers)
+    return str(machine_code(print_kernel(kernel), dtypes, 90).asm["ptx"])
+
+
+def halves(*shape: int, dtype: torch.dtype = HALF) -> torch.Tensor:
+    return torch.empty(*shape, dtype=dtype)
+
+
+# -- places --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.pad(x, (1, 2, 3, 1), mode="reflect"),
+        lambda x: F.pad(x, (1, 2, 3, 1), mode="replicate"),
+        lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+        lambda x: F.interpolate(x, size=(90, 71)),
+        lambda x: torch.where(torch.arange(112) * 2 > 30, x, 0.0),
+    ],
+    ids=["reflected", "replicated", "resized", "nearest", "compared"],
+)
+def test_places_that_fit_are_computed_in_32_bits(function: Callable[..., Any]) -> None:
+    text = print_kernel(kernel_of(function, halves(32, 64, 112, 112))).source
+    assert "int64" not in text and "int32" in text
+
+
+def test_places_that_do_not_fit_and_numbers_that_are_data_have_64() -> None:
+    far = kernel_of(lambda x: F.pad(x, (1, 1), mode="reflect"), halves(1 << 16, 1 << 16))
+    assert "to(tl.int64)" in print_kernel(far).source
+    numbers = halves(64, 512, dtype=torch.int64)
+    text = print_kernel(kernel_of(lambda x: [x * 3 > 7, (x + 1).float()], numbers)).source
+    assert "int32" not in text
+
+
+def test_what_is_computed_in_32_bits_has_a_range() -> None:
+    ranges, place = Ranges(), position(Index({Axis(1000): 1}))
+    million = const(1_000_000, "int64")
+    assert ranges.of(place) == (0, 999)
+    assert ranges.small(Expr("sub", (place, million), "int64"))
+    product = Expr("mul", (place, million), "int64")
+    assert ranges.small(product)
+    assert not ranges.small(Expr("mul", (product, million), "int64"))
+    # Each part has to fit: what is left of two that do not is computed in 64.
+    far = const(1 << 40, "int64")
+    assert ranges.of(Expr("sub", (far, far), "int64")) == (0, 0)
+    assert not ranges.small(Expr("sub", (far, far), "int64"))
+    half = Expr("mul", (cast(place, "float32"), const(0.5, "float32")), "float32")
+    assert ranges.small(cast(half, "int64"))
+    read = Expr("load", ("x", Index({})), "float32")
+    assert ranges.of(Expr("maximum", (read, half), "float32")) is None  # it may be nan
+    assert not ranges.small(cast(read, "int64"))
+    odd = Expr("truediv", (half, half), "float32")
+    assert ranges.of(odd) is None and ranges.of(const(float("nan"), "float32")) is None
+
+
+def test_programs_are_known_to_be_numbered_from_zero() -> None:
+    kernel = kernel_of(lambda x: F.pad(x, (1, 1, 1, 1)), halves(8, 64, 112, 112))
+    blocks = 2**31 // tiling(kernel).x_block
+    assert f"tl.assume((program >= 0) & (program < {blocks}))" in print_kernel(kernel).source
+    # Quotients of numbers that may be negative are more instructions.
+    assert "mul.hi.s32" not in ptx_of(kernel)
+    rows = kernel_of(lambda x: x.sum(-1), halves(8, 4096))
+    assert "tl.assume(program >= 0)" in print_kernel(rows).source
+    # However many there are, a kernel is compiled once.
+    texts = {print_kernel(kernel_of(lambda x: x * 2, halves(n << 12))).source for n in (1, 2, 9)}
+    assert len(texts) == 1
+
+
+# -- elements that take turns --------------------------------------------------------------------
+
+
+def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    one, other = x[..., ::2], x[..., 1::2]
+    return torch.stack([one * cos - other * sin, one * sin + other * cos], -1).flatten(-2)
+
+
+def boxes(b: torch.Tensor) -> torch.Tensor:
+    x, y, w, h = b.unbind(-1)
+    return torch.stack([x - w / 2, y - h / 2, x + w / 2, y + h / 2], -1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_parts_of_a_rotation_are_read_and_stored_as_vectors(dtype: torch.dtype) -> None:
+    x, angles = halves(4, 8, 64, 128, dtype=dtype), halves(64, 64, dtype=dtype)
+    kernel = kernel_of(rotated, x, angles, angles)
+    text, ptx = print_kernel(kernel).source, ptx_of(kernel)
+    assert text.count("m.apart_2(") == 1 and text.count("m.in_turns_2(") == 1
+    assert text.count("tl.load(") == 3  # each once, though both parts need all
+    loads = [line for line in ptx.splitlines() if "ld.global" in line]
+    assert loads and not any(".b16" in line or ".b32 \t%r" in line for line in loads)
+    # Each thread puts together what it has read: nothing goes by others.
+    assert "st.shared" not in ptx
+
+
+def test_four_kinds_take_turns_too() -> None:
+    kernel = kernel_of(boxes, halves(4096, 4, dtype=torch.float32))
+    text, ptx = print_kernel(kernel).source, ptx_of(kernel)
+    assert text.count("m.apart_4(") == 1 and text.count("m.in_turns_4(") == 1
+    assert text.count("tl.load(") == 1 and "st.shared" not in ptx
+
+
+def test_what_takes_no_turns() -> None:
+    def turns(function: Callable[..., Any], *inputs: torch.Tensor) -> int:
+        kernel = kernel_of(function, *inputs)
+        return kinds_of(kernel, tiling(kernel).x)
+
+    x = halves(4096, 64)
+    assert turns(lambda x, y: torch.stack([x, y], -1), x, x) == 2
+    assert turns(lambda x, y: torch.stack([x, y, x + y], -1), x, x) == 0  # no power of two
+    assert turns(lambda x, y: torch.stack([x, y], 1), x, x) == 0  # rows
+    assert turns(lambda x: x * 2, halves(4096, 2)) == 0  # nothing is asked
+    assert turns(lambda x, y: torch.cat([x, y], -1), halves(64, 1), halves(64, 3)) == 4
+
+
+# -- what is read more often than once -----------------------------------------------------------
+
+
+def test_vectors_of_more_words_than_there_are_stay_in_the_cache() -> None:
+    look_up = lambda i, w: F.embedding(i, w)  # noqa: E731
+    for count, popular in ((4096, True), (500, False)):
+        kernel = kernel_of(look_up, torch.empty(count, dtype=torch.int64), halves(512, 1024))
+        text = print_kernel(kernel).source
+        assert ("evict_last" in text, "evict_first" in text) == (popular, popular)
+    # Of computed positions the cache knows enough.
+    resized = kernel_of(lambda x: F.interpolate(x, scale_factor=2.0), halves(2, 8, 56, 56))
+    assert "evict" not in print_kernel(resized).source
+
+
+# -- how much a thread does ----------------------------------------------------------------------
+
+
+def test_a_thread_has_fewer_points_of_long_rows_of_wide_elements() -> None:
+    warps = [
+        tiling(kernel_of(lambda x: F.normalize(x, dim=-1), halves(16384, width, dtype=dtype))).warps
+        for width in (2048, 4096)
+        for dtype in (HALF, torch.float32)
+    ]
+    assert warps == [2, 2, 4, 8]
+
+
+def test_a_thread_has_more_points_of_a_series() -> None:
+    flat = halves(1 << 20, dtype=torch.float32)
+    blocks = [tiling(kernel_of(f, flat)).x_block for f in (torch.special.i0, torch.exp)]
+    assert blocks == [2048, 1024]
+
+
+def test_a_program_has_points_of_one_row_where_places_take_quotients_of_its_number() -> None:
+    def plan(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[int, int, int]:
+        found = tiling(kernel_of(function, *inputs))
+        return len(found.outer), found.x_block, found.warps
+
+    patches = lambda x: F.unfold(x, 3)  # noqa: E731
+    assert plan(patches, halves(8, 64, 56, 56)) == (2, 4096, 8)  # of 2916, and none but 156 outside
+    assert plan(patches, halves(8, 64, 112, 112)) == (2, 2048, 4)  # of 12100
+    assert plan(patches, halves(8, 64, 112, 112, dtype=torch.float32)) == (2, 2048, 8)
+    assert plan(patches, halves(8, 64, 57, 57))[0] == 0  # rows of 3025 begin anywhere
+    assert plan(patches, halves(8, 64, 50, 49))[0] == 0  # 2256 of 4096 points are too few
+    assert plan(lambda x: x[:, 1:].contiguous(), halves(64, 8, 4096))[0] == 0  # no quotients
+    # Those are numbers: no thread divides for its points what the row has in common.
+    text = print_kernel(kernel_of(patches, halves(8, 64, 56, 56))).source
+    assert "a0 // 9" in text and "x // 54" in text and text.count("x //") == 1
+
+
+def test_neighbours_that_add_at_places_of_their_own_are_neighbouring_threads() -> None:
+    x, y = halves(64, 512, dtype=torch.float32), halves(64, 2048, dtype=torch.float32)
+    i = torch.empty(64, 2048, dtype=torch.int64)
+    *_, apart = kernels_of(program_of(lambda a, i, b: a.scatter_add(1, i, b), (x, i, y)))[0]
+    assert (tiling(apart).x_block, tiling(apart).warps) == (128, 4)
+    rows = x[:32].contiguous(), i[:, 0].contiguous(), x
+    *_, together = kernels_of(program_of(lambda a, i, b: a.index_add(0, i % 32, b), rows))[0]
+    assert tiling(together).x_block == 1024  # neighbours go to neighbouring places
