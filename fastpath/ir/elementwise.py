@@ -53,6 +53,8 @@ def apply(op: str, *operands: Expr) -> Expr:
             meaning = SCALARS[op].meaning(dtype)
             return E.const(bool(meaning(*(a.args[0] for a in operands))), "bool")
         return _decided(op, operands) or Expr(op, operands, "bool")
+    if op == "truediv" and all(a.op == "const" for a in operands):
+        return E.const(SCALARS[op].meaning(dtype)(*(a.args[0] for a in operands)), dtype)
     if op == "where" and operands[0].op == "const":
         return operands[1 if operands[0].args[0] else 2]
     if op in ("add", "mul") and operands[0].op == "const":
@@ -237,6 +239,7 @@ class Elementwise:
             is_float=is_float,
             is_int=is_int,
             is_number=lambda value: isinstance(value, bool | int | float | complex),
+            is_tensor=lambda value: isinstance(value, Tensor),
             plain=self.arguments,
             pair=E.pair,
             conj=E.conj,

@@ -125,6 +125,10 @@ for _name, _call, _rule, _lowering, _scaled_first in (
             laid_by=("other", "self") if _name == "rsub" else None,
             **_FUSES | {"strict": "alpha == 1 or not is_float(dtype)"},
         )
+#: CUDA's kernels divide by a number once, and multiply by what that gives.
+_BY_NUMBER = (
+    'truediv(self, other) if is_tensor(plain["other"]) else mul(self, truediv(const(1), other))'
+)
 for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
     pointwise(
         f"mul.{_overload}",
@@ -140,6 +144,7 @@ for _overload, _other in (("Tensor", OTHER_OR_NUMBER), ("Scalar", NUMBER)):
         (SELF, _other),
         "truediv(self, other)",
         "promote_float_keep",
+        cuda=_BY_NUMBER,
         tolerance=tolerance(0.5, 0.5),
     )
 
@@ -155,6 +160,7 @@ _BY_MODE = (
     ' if rounding_mode == "floor" else trunc(truediv(self, other)) if is_float(dtype)'
     " else truncdiv(self, nonzero(other))"
 )
+_BY_MODE_ON_CUDA = _BY_MODE.replace("truediv(self, other)", f"({_BY_NUMBER})")
 # Eager has no one value where a quotient overflows (see the rows).
 _DIVIDEND = replace(SELF, values=(-1e30, 1e30))
 for _overload, _other in _DIVISORS:
@@ -166,6 +172,7 @@ for _overload, _other in _DIVISORS:
         _BY_MODE,
         "divide",
         NUMBERS,
+        cuda=_BY_MODE_ON_CUDA,
         when=f"rounding_mode is None or {DIVISOR_WHEN}",
         strict="rounding_mode is None or result not in ('float16', 'bfloat16')",
         reasons={"strict": "eager rounds the quotient to the reduced float before it truncates"},

@@ -109,8 +109,8 @@ class Operator:
     - ``const(v)``: a Python number in the computing dtype; ``rounded(v)``: the same, rounded to
       the ``common`` dtype first; ``cast(x, dtype)``: a conversion; ``dtype``: the computing
       dtype's name; ``common``, ``result``: the other two; ``largest``: the largest finite number
-      of ``result``; ``plain[name]``: a promoting argument as it was passed; ``is_number(v)``:
-      whether that is one; ``math``: the module; ``nonzero(x)``: the same, but an element of an
+      of ``result``; ``plain[name]``: a promoting argument as it was passed; ``is_number(v)``,
+      ``is_tensor(v)``: whether that is one (a size that calls choose is neither); ``math``: the module; ``nonzero(x)``: the same, but an element of an
       integer dtype that is zero raises eager's ``ZeroDivisionError`` on the CPU (CUDA's kernels
       give what they give).
 

@@ -419,3 +419,18 @@ def test_powers_of_one_integer_compile() -> None:
         exponents = torch.empty(300, dtype=dtype, device="meta")
         (kernel,) = kernels(lambda e: torch.pow(3, e), exponents)
         assert machine_code(print_kernel(kernel), (name, name), 90).asm["cubin"]
+
+
+@pytest.mark.parametrize("mode", [None, "trunc"])
+def test_a_number_divides_once_as_in_cudas_kernels(mode: str | None) -> None:
+    """They multiply by its reciprocal, whose last bit a float of eight bits may show."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.div(x, 0.1, rounding_mode=mode), torch.div(y, x, rounding_mode=mode)]
+
+    x = torch.empty(300, device="meta")
+    (kernel,) = kernels(function, x, x)
+    assert print_kernel(kernel).source.count("div_rn") == 1
+    values = E.inside(s.value for stage in kernel.stages for s in stage.statements)
+    factors = [e.args[0] for e in values if e.op == "const"]
+    assert factors == [(torch.ones(()) / torch.tensor(0.1)).item()]

@@ -79,6 +79,7 @@ def _names(like: torch.Tensor) -> dict[str, Any]:
         "const": lambda value: torch.full_like(like, value),
         "conj": lambda z: torch.complex(z.real, -z.imag),
         "is_number": lambda value: isinstance(value, (int, float, complex)),
+        "is_tensor": lambda value: isinstance(value, torch.Tensor),
         "is_float": lambda dtype: dtype.startswith("float"),
     }
 

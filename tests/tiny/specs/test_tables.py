@@ -27,6 +27,7 @@ LOWERING_NAMES |= {
     "is_float",
     "is_int",
     "is_number",
+    "is_tensor",
     "is_whole",
     "is_bool",
     "fits",
