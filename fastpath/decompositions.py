@@ -51,8 +51,8 @@ def _laid(overload: Any, rule: Callable[..., Any], *args: Any, **kwargs: Any) ->
 
 
 def _laid_as(t: Any, like: Any) -> Any:
-    if not isinstance(t, torch.Tensor):
-        return t
+    if not isinstance(t, torch.Tensor) or not isinstance(like, torch.Tensor):
+        return t  # a gradient that nobody asked for
     own, wanted = Hinted.of(t), Hinted.of(like)
     if own is None or wanted is None or own.steps == wanted.steps:
         return t

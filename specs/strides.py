@@ -157,6 +157,7 @@ CONTIGUOUS = frozenset(
     {
         "aten.glu_backward.default",
         "aten.huber_loss_backward.default",
+        "aten.im2col.default",
         "aten.log_sigmoid_forward.default",
         "aten.mse_loss_backward.default",
         "aten.native_layer_norm_backward.default",

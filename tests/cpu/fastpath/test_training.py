@@ -214,6 +214,18 @@ def test_gradients_of_layer_norm_lie_in_order(dynamic: bool) -> None:
     assert refcompiler.counters()["uncompiled"] == 0
 
 
+def test_norms_of_what_needs_no_gradient() -> None:
+    """What a rule gives there, eager's operator does not, and so nothing says how it lies."""
+    x, weight = torch.randn(6, 4), torch.randn(4, requires_grad=True)
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        batch = F.batch_norm(x, None, None, w, w, training=True)
+        return batch, F.layer_norm(x, (4,), w, w), F.group_norm(x, 2, w, w)
+
+    reports = same_gradients(program, [x, weight], lambda: [torch.ones(6, 4).cumsum(1)] * 3)
+    assert [report.fallback for report in (reports[0], *reports[0].backwards)] == [None, None]
+
+
 def test_instance_norm_and_its_gradients_are_kernels() -> None:
     x, w, b = (torch.randn(s, requires_grad=True) for s in ((3, 4, 5, 6), (4,), (4,)))
 

@@ -219,6 +219,7 @@ def test_what_is_made_of_images_lies_as_eagers() -> None:
             aten.reflection_pad2d(x, [1] * 4),
             aten.replication_pad2d(x, [1] * 4),
         ],
+        "windows": lambda x, g: aten.im2col(x.transpose(0, 1), [1, 1], [1, 1], [0, 0], [1, 1]),
         "shuffled": lambda x, g: aten.channel_shuffle(x, 4),
         "losses of pixels": lambda x, g: aten.nll_loss2d_forward(
             x, g[:, 0].long(), None, reduction=0, ignore_index=-100
