@@ -110,9 +110,9 @@ class Operator:
       the ``common`` dtype first; ``cast(x, dtype)``: a conversion; ``dtype``: the computing
       dtype's name; ``common``, ``result``: the other two; ``largest``: the largest finite number
       of ``result``; ``plain[name]``: a promoting argument as it was passed; ``is_number(v)``,
-      ``is_tensor(v)``: whether that is one (a size that calls choose is neither); ``math``: the module; ``nonzero(x)``: the same, but an element of an
-      integer dtype that is zero raises eager's ``ZeroDivisionError`` on the CPU (CUDA's kernels
-      give what they give).
+      ``is_tensor(v)``: whether that is one (a size that calls choose is neither); ``math``: the
+      module; ``nonzero(x)``: the same, but an element of an integer dtype that is zero raises
+      eager's ``ZeroDivisionError`` on the CPU (CUDA's kernels give what they give).
 
     ``if``/``else`` in it decides on plain Python values only. Its value is cast to the ``result``
     dtype by whoever evaluates it. It holds where ``when``, an expression over the plain arguments,

@@ -23,6 +23,7 @@ from fastpath.gpu.printer import Printer
 from fastpath.gpu.reach import WIDE
 from fastpath.gpu.tiling import tiling
 from fastpath.gpu.vectors import print_kernel
+from fastpath.ir import expr as E
 from fastpath.ir.described import Sizes
 from fastpath.ir.lower import Lowering
 from fastpath.ir.program import Call
