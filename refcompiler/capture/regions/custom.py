@@ -259,7 +259,9 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
     outputs = {id(t): i for i, t in enumerate(forward.outputs)}
     taken = _distinct([t for each in backwards.values() for t in each.scope.between])
     between = [t for t in taken if id(t) not in outputs]
+    stored = [*context.to_save, *getattr(context, "saved_for_forward", ())]
     kept_outputs = [t for t in taken if id(t) in outputs]
+    kept = [*between, *lifted, *kept_outputs]
     rule = Differentiation(
         name=cls.__name__,
         inputs=len(tensors),
@@ -278,8 +280,8 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
         ),
         failing=failing,
         once=once,
+        held=frozenset([n for n, t in enumerate(kept) if is_tensor(t) and not _among(t, stored)]),
     )
-    kept = [*between, *lifted, *kept_outputs]
     modules = [
         _with_outputs(m, forward, between),
         *[_backward_module(each, kept) for each in backwards.values()],

@@ -7,6 +7,7 @@ backend can run or trace; everything else that the transformation needs is in it
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -185,6 +186,9 @@ class Differentiation:
     gradients: tuple[tuple[int | None, ...], ...]
     failing: dict[tuple[int, ...], Exception]  # what backward raises for other choices of outputs
     once: bool  # backward is not differentiable itself
+    #: Which of the kept, by number, forward has left with ``ctx`` and not given to autograd, so
+    #: that nobody counts writes to it, or packs it, or computes it again.
+    held: frozenset[int] = frozenset()
 
     def way(self, gradients: Sequence[Any]) -> int:
         """Which backward it is."""
@@ -215,13 +219,14 @@ def custom_function(rule: Differentiation) -> Callable:
             *[tensors[i] for i in rule.kept_inputs],
             *[outputs[i] for i in rule.kept_outputs],
         ]
-        ctx.numbers = [None if is_tensor(value) else value for value in kept]
-        ctx.save_for_backward(*filter(is_tensor, kept))
+        saved = [is_tensor(value) and n not in rule.held for n, value in enumerate(kept)]
+        ctx.held = [None if own else value for own, value in zip(saved, kept)]
+        ctx.save_for_backward(*itertools.compress(kept, saved))
         return outputs
 
     def backward(ctx: Any, *grads: Any) -> Any:
         saved = iter(ctx.saved_tensors)
-        kept = [next(saved) if number is None else number for number in ctx.numbers]
+        kept = [next(saved) if value is None else value for value in ctx.held]
         way = rule.way(grads)
         found = ctx.graphs[way](*grads, *kept)
         gradients = [None if i is None else found[i] for i in rule.gradients[way]]

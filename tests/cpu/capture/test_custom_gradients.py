@@ -1,9 +1,10 @@
-"""``autograd.Function`` without zeros for gradients: a backward for each choice of outputs."""
+"""``autograd.Function`` without zeros for gradients, and with what it leaves with ``ctx``."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import refcompiler
 from tests.cpu.capture.oracle import Case, Cases, check
@@ -134,3 +135,46 @@ def test_a_backward_raises_what_it_raises_in_eager() -> None:
             function(t(3).requires_grad_()).sum().backward()
         errors.append(str(caught.value))
     assert errors[0] == errors[1]
+
+
+class LeftWithContext(torch.autograd.Function):
+    """Its mask and its slope are attributes of ``ctx``, of which autograd does not know."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mask = torch.rand(4)
+        ctx.slope = x.detach() * 2
+        ctx.save_for_backward(x)
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.mask + ctx.slope * x
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("preserve", [True, False, None])
+def test_what_is_left_with_the_context_is_not_computed_again(preserve, backend):
+    """A checkpoint computes again what is saved; attributes are those of its first run."""
+    refcompiler.reset()
+
+    def f(x):
+        if preserve is None:
+            return LeftWithContext.apply(x * 2)
+        options = {"use_reentrant": False, "preserve_rng_state": preserve}
+        return checkpoint(lambda p: LeftWithContext.apply(p * 2), x, **options)
+
+    call = refcompiler.compile(f, backend=backend, fullgraph=True)
+    for written in (False, True):
+        sides = []
+        for each in (call, f):
+            torch.manual_seed(4)
+            x = torch.linspace(1, 2, 4).requires_grad_()
+            u = x * 1
+            result = each(u)
+            if written:
+                u.data.mul_(2)
+            result.sum().backward()
+            sides.append([result.tolist(), x.grad.tolist(), torch.get_rng_state().tolist()])
+        assert sides[0] == sides[1]
