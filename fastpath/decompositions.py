@@ -43,11 +43,19 @@ def _laid(overload: Any, rule: Callable[..., Any], *args: Any, **kwargs: Any) ->
     try:
         with disable_proxy_modes_tracing():
             wanted = overload(*args, **kwargs)
-    except RuntimeError:  # it has no fake results for symbols
-        return found
+    except RuntimeError:
+        if not any(map(_has_symbols, (*args, *kwargs.values()))):
+            raise
+        return found  # it has no fake results for symbols
     if isinstance(found, tuple):
         return tuple([_laid_as(t, like) for t, like in zip(found, wanted, strict=True)])
     return _laid_as(found, wanted)
+
+
+def _has_symbols(a: Any) -> bool:
+    return isinstance(a, torch.SymInt) or (
+        isinstance(a, torch.Tensor) and any(type(n) is not int for n in (*a.shape, *a.stride()))
+    )
 
 
 def _laid_as(t: Any, like: Any) -> Any:

@@ -6,15 +6,13 @@ saves at its end, when the write is in the memory. Without hooks both backwards 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from refcompiler.aot.reads import nodes_of
+from refcompiler.aot.reads import saved_by
 from refcompiler.aot.views import is_data
-
-_RAW = "_raw_saved_"
 
 
 def takes_data(gm: torch.fx.GraphModule) -> bool:
@@ -49,25 +47,13 @@ class Writes:
     def pass_by(self, outputs: Sequence[torch.Tensor]) -> bool:
         """Whether one is behind what has saved the memory for a backward of ``outputs``, and is
         told to none of that."""
-        for t, made in _saved(outputs):
+        for t, node in saved_by(outputs):
+            if not _counts(t):
+                continue
+            made = node._sequence_nr()
             if any(made < at and is_data(t, other) for other, at in self.found.get(_memory(t), ())):
                 return True
         return False
-
-
-def _saved(outputs: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int]]:
-    """What autograd's functions have saved, and the number of each function."""
-    names: dict[type, list[str]] = {}
-    for node in nodes_of(outputs):
-        kind = type(node)
-        if kind not in names:
-            names[kind] = [name for name in dir(kind) if name.startswith(_RAW)]
-        for name in names[kind]:
-            value = getattr(node, name)
-            for each in value if isinstance(value, tuple | list) else [value]:
-                t = getattr(each, "data", None)  # None: hooks have packed it (a checkpoint's)
-                if _counts(t):
-                    yield t, node._sequence_nr()
 
 
 def _counts(t: Any) -> bool:

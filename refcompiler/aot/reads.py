@@ -7,7 +7,7 @@ sum would have the sum of all rounded otherwise. So the graph can give the parts
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from refcompiler.aot.inputs import Unsupported, is_outdated
 from refcompiler.aot.remaining import RELEASED
 from refcompiler.shapes.known import same
 
+_RAW = "_raw_saved_"  # how the names of what a function has saved begin
 #: Autograd's function of a write to a view: it saves nothing, but has another, which it lets go of.
 _WRITE_TO_A_VIEW = "CopySlices"
 #: What lets go of something that a compiled backward may not read: that, or of a product a number.
@@ -206,6 +207,22 @@ def _is_saved(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return any(map(_is_saved, value))
     return value is not None
+
+
+def saved_by(outputs: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, Node]]:
+    """What autograd's functions have saved, with the function, but for what hooks have packed (a
+    checkpoint's)."""
+    names: dict[type, list[str]] = {}
+    for node in nodes_of(outputs):
+        kind = type(node)
+        if kind not in names:
+            names[kind] = [name for name in dir(kind) if name.startswith(_RAW)]
+        for name in names[kind]:
+            value = getattr(node, name)
+            for each in value if isinstance(value, tuple | list) else [value]:
+                t = getattr(each, "data", None)
+                if isinstance(t, torch.Tensor):
+                    yield t, node
 
 
 def nodes_of(outputs: Sequence[torch.Tensor]) -> list[Node]:

@@ -21,11 +21,10 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from refcompiler.aot.functional import plain
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.private import UNCOUNTED, memory
-from refcompiler.aot.reads import nodes_of
+from refcompiler.aot.reads import saved_by
 from refcompiler.shapes.known import same
 
 _SAVED = "saved"  # in the meta of a node: the :class:`Link` of what eager saves with its value
-_RAW = "_raw_saved_"
 _FAR = 1 << 20  # no tensor has been written to so often
 
 #: How an input is kept in the place of a value: as it is, or as a view of it with this size,
@@ -149,18 +148,9 @@ def _set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> N
 
 
 def _saved(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """What autograd's functions have saved, but for what hooks have packed (a checkpoint's)."""
-    names: dict[type, list[str]] = {}
-    for node in nodes_of(outputs):
-        kind = type(node)
-        if kind not in names:
-            names[kind] = [name for name in dir(kind) if name.startswith(_RAW)]
-        for name in names[kind]:
-            value = getattr(node, name)
-            for each in value if isinstance(value, tuple | list) else [value]:
-                t: Any = getattr(each, "data", None)
-                if type(t) is FunctionalTensor and t.layout is torch.strided:
-                    yield t
+    for t, _ in saved_by(outputs):
+        if type(t) is FunctionalTensor and t.layout is torch.strided:
+            yield t
 
 
 def _memory(t: torch.Tensor) -> int:
