@@ -64,9 +64,12 @@ def backward_like(
             made[node] = graph.placeholder(str(node.target))
             made[node].meta = dict(node.meta)
     try:
-        return finished(Parts(joint.graph, joint.outputs, wanted), graph, made)
+        again = finished(Parts(joint.graph, joint.outputs, wanted), graph, made)
     except Unsaved:
         return None
+    (output,), (noted,) = (gm.graph.find_nodes(op="output") for gm in (again, backward))
+    output.meta = dict(noted.meta)  # what a backend noted there
+    return again
 
 
 class Then:

@@ -136,7 +136,7 @@ def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModul
             results = [
                 None if v in gone else made[v] if v is not None else None for v in node.args[0]
             ]
-            graph.output(tuple(results))
+            graph.output(tuple(results)).meta = dict(node.meta)  # what a backend noted there
             constant |= any(v is not None and v not in tangential for v in node.args[0])
             continue
         given = node.all_input_nodes
