@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from conformance.faults.result import Located
-from conformance.faults.text import text
 
 
 def write(found: Located, path: Path) -> None:
@@ -15,7 +14,7 @@ def write(found: Located, path: Path) -> None:
 
 def attachment(found: Located) -> str:
     versions = ", ".join(f"{name} {value}" for name, value in found.versions.items())
-    said = f"{text(found)}\n{versions}"
+    said = f"{found}\n{versions}"
     head = said.replace("\\", "\\\\").replace('"""', "'''")
     if found.script:
         return f"# {'Confirmed: this script was run alone, and failed.'}\n" + _with_head(
