@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from fastpath.ir.expr import Expr, read
@@ -286,7 +286,8 @@ class Scatter(Computed):
 
 def named(target: Any) -> str:
     """An operator's name, or a Python function's."""
-    return target.__name__ if isinstance(target, FunctionType) else str(target)
+    python = isinstance(target, (FunctionType, BuiltinFunctionType))
+    return target.__name__ if python else str(target)
 
 
 @dataclass(eq=False)

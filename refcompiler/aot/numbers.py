@@ -194,7 +194,11 @@ class Given:
     def __call__(self, number: Any) -> Any:
         if type(number) not in SYMBOLS:
             return number
-        return write(number.node.expr, self.known, self._make, self.known.__setitem__)
+        env = number.node.shape_env
 
-    def _make(self, function: Callable, operands: tuple, expr: Any) -> Node:
-        return self.graph.call_function(function, operands)
+        def make(function: Callable, operands: tuple, expr: Any) -> Node:
+            made = self.graph.call_function(function, operands)
+            made.meta["val"] = value_of(env, expr)
+            return made
+
+        return write(number.node.expr, self.known, make, self.known.__setitem__)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 import refcompiler
 from refcompiler.aot import aot_autograd, later
 from refcompiler.aot import backend as aot
+from refcompiler.aot.missing import without
 from refcompiler.aot.numbers import ARITHMETIC
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from refcompiler.shapes import ShapeEnv
@@ -101,13 +102,33 @@ def test_each_number_is_what_its_node_computes() -> None:
     ]
     backend, _ = compare(program, makes[0], others=makes[1:])
     (graph,) = backend.forward
+    assert _numbers_checked(graph) >= 2
+
+
+def test_numbers_of_zeros_for_a_missing_gradient_are_what_their_nodes_compute() -> None:
+    def program(x: Any, w: Any) -> Any:
+        keys = (x @ w).unflatten(-1, (1, 5)).transpose(1, 2).contiguous()
+        return keys, x[:, None] @ keys.transpose(2, 3)
+
+    backend = Compiler()
+    call = refcompiler.compile(program, backend=backend, dynamic=True)
+    x, w = torch.randn(3, 4, 5, requires_grad=True), torch.randn(5, 5)
+    sum(y.sum() for y in call(x, w)).backward()
+    (graph,) = backend.backward
+    names = [str(node.target) for node in graph.graph.find_nodes(op="placeholder")]
+    found, _ = without(graph, [name for name in names if name.startswith("tangents")][:1])
+    assert found.graph.find_nodes(op="call_function", target=torch.ops.aten.fill.Scalar)
+    assert _numbers_checked(found) > _numbers_checked(graph)
+
+
+def _numbers_checked(graph: torch.fx.GraphModule) -> int:
     checked = 0
     for node in graph.graph.nodes:
         if node.target in ARITHMETIC:
             operands = torch.fx.map_arg(node.args, lambda n: n.meta["val"])
             assert node.target(*operands).node.expr == node.meta["val"].node.expr
             checked += 1
-    assert checked >= 2
+    return checked
 
 
 def test_sizes_are_saved_as_numbers() -> None:
