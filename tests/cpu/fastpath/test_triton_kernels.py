@@ -343,6 +343,24 @@ def test_what_a_forward_and_a_backward_write_otherwise_is_computed_once() -> Non
     assert print_kernel(kernel).source.count("m.tanh(") == 1
 
 
+def test_the_slope_of_a_tanh_is_made_of_the_sum_with_one() -> None:
+    """Of a gelu's gradient, which has the tanh in nothing else; not where something does."""
+
+    def gradient(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.gelu_backward(g, x, approximate="tanh")
+
+    def besides(g: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
+        t = torch.tanh(x)
+        return [g * (1 - t * t) + (t + 1), t]
+
+    (kernel,) = kernels(gradient, rows(8, 64), rows(8, 64))
+    text = print_kernel(kernel).source
+    assert text.count("m.tanh_and_one(") == 1 and "m.tanh(" not in text
+    (kernel,) = kernels(besides, rows(8, 64), rows(8, 64))
+    text = print_kernel(kernel).source
+    assert text.count("m.tanh(") == 1 and "m.tanh_and_one(" not in text
+
+
 def test_addresses_beyond_31_bits_are_counted_in_64() -> None:
     (wide,) = kernels(lambda x: x + 1, torch.empty(3, 1 << 30, device="meta"))
     (narrow,) = kernels(lambda x: x + 1, torch.empty(1 << 30, device="meta"))
