@@ -358,6 +358,7 @@ class Values(Lines):
             return None
         for one, other in (e.args, e.args[::-1]):
             alone = self._uses.get(other, 0) == 1 or e in self._slopes.values()
+            alone = alone and other not in self.known
             if one.op == "const" and one.args[0] == 1 and other.op in GATES and alone:
                 return f"m.{other.op}_and_one({self.text(other.args[0])})"
         return None

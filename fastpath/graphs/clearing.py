@@ -56,24 +56,24 @@ def clear_first(graph: int, memory: range) -> int:
     if not all(hasattr(cuda, name) for name in _CALLS):
         return 0
     nodes = _Graph(cuda, graph)
-    found: dict[int, int] = {}  # a node by where it begins to write
-    end = memory.start
+    found: dict[int, int] = {}  # nodes by where they begin to write
+    ends, often = [memory.start], set()
     for node in nodes.all():
         zeroed = nodes.zeroed(node)
         if zeroed is None or zeroed.start not in memory or zeroed.stop > memory.stop:
             continue
-        if not nodes.plain(node):
+        if zeroed.start in found or not nodes.plain(node):
+            often.add(zeroed.start)
             continue
-        if zeroed.start in found:
-            raise RuntimeError("device graph: two products count in one place")
         found[zeroed.start] = node
-        end = max(end, zeroed.stop)
-    if len(found) < 2:
+        ends.append(zeroed.stop)
+    alone = {begin: node for begin, node in found.items() if begin not in often}
+    if len(alone) < 2:
         return 0
-    for node in found.values():
+    for node in alone.values():
         nodes.take_out(node)
-    nodes.put_first(range(min(found), end))
-    return len(found)
+    nodes.put_first(range(min(alone), max(ends)))
+    return len(alone)
 
 
 class _Graph:
