@@ -1,8 +1,8 @@
 """Gradients of embeddings on a device, without sorting what was looked up.
 
 Eager's kernels sort the positions by the rows they read, in some twenty launches, and add up each
-row's in turn. Here each position adds to its row, in float32. Where few rows are read of many of
-16-bit numbers, these are not all there in float32: the sum of a row is that of one of its
+row's in turn. Here each position adds to its row, in float32. Of 16-bit numbers the rows are not
+all there in float32 if there are more of them than positions: a row's sum is that of one of its
 positions, whichever comes last, and goes to a row of zeros. The sums are in any order, as those of
 ``index_add`` are on a device, so that none of this is for deterministic mode.
 """
@@ -22,7 +22,6 @@ _aten = torch.ops.aten
 _EMBEDDING = _aten.embedding_dense_backward.default
 _HALVES = (torch.float16, torch.bfloat16)
 _PLACES = (torch.int32, torch.int64)
-FEW = 2  # times as many rows as positions are many
 
 
 def sum_embeddings(graph: torch.fx.GraphModule) -> int:
@@ -71,7 +70,7 @@ def _summed(graph: Graph, node: Node) -> Node:
         kept = call(_aten.view.default, (call(_aten.ne.Scalar, (row, left_out)), (count, 1)))
         zero = call(_aten.full.default, ((), 0.0), single)
         source = call(_aten.where.self, (kept, source, zero))
-    few = dtype in _HALVES and FEW * count <= rows
+    few = dtype in _HALVES and count < rows
     if few:  # which position has the sum of a row
         none = call(_aten.full.default, ((rows,), 0), whole)
         last = call(_aten.scatter.src, (none, 0, row, call(_aten.arange.default, (count,), whole)))

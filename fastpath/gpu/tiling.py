@@ -383,9 +383,9 @@ def _rows_at_once(kernel: Kernel, few: bool, width: int, points: int) -> tuple[i
     loads = stage.loads()
     if len(loads) > 1:
         sums = sum(isinstance(s, Accumulate) for s in stage.statements)
-        of_rows = any(kernel.lane not in e.args[1].axes() for e in loads)
-        if of_rows and sums > 1 and narrow:  # which threads tell each other
-            return 2 * ROWS, 64
+        of_points = sum(kernel.lane in e.args[1].axes() for e in loads)
+        if of_points < len(loads) and narrow and sums == of_points == 2:
+            return 2 * ROWS, 64  # what is a row's own threads would tell each other
         if not any(isinstance(s, Store) for s in stage.statements):
             return 2 * ROWS, 16
         return (ROWS if points > LARGE else 2 * ROWS), 32
