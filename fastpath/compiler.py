@@ -241,6 +241,7 @@ def _written(
     """
     from fastpath.accumulating import accumulate_products, has_sums_of_products
     from fastpath.activations import fuse_activations
+    from fastpath.embeddings import sum_embeddings
     from fastpath.ir.described import Sizes
     from fastpath.ir.lower import Lowering
     from fastpath.oddrows import split_odd_rows
@@ -252,6 +253,7 @@ def _written(
     own = graph
     if not device.is_cpu and options.numerics == "fast":
         own = _copy(graph)
+        sum_embeddings(own)
         if options.shape_padding:
             split_odd_rows(own, products)
             pad_products(own, products)

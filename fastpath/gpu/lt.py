@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from refcompiler.logs import log_of
 
 ALIGNMENT = 16  # bytes: of operands that vectors are loaded from
 WORKSPACE = 32 << 20  # bytes, at most, of what an algorithm works in: as much as torch gives it
+#: Bytes of what one counts in, and of how many of these calls have one each, before it comes again.
+COUNTED, COUNTS = 256, 4096
 MOST = 8  # algorithms that are asked for
 MOST_BIASES = 1024  # addresses that a product keeps a description for
 _HINTS = log_of("perf_hints")
@@ -257,12 +260,30 @@ def algorithms(
 _workspaces: dict[tuple[int, int], torch.Tensor] = {}
 
 
+_turns = itertools.count()
+
+
+def turn() -> int:
+    """How many such calls there have been that count, by any thread; this is one of them."""
+    return next(_turns)
+
+
 def _workspace(device: int, stream: int) -> int:
     found = _workspaces.get((device, stream))
     if found is None:
-        found = torch.empty(WORKSPACE, dtype=torch.uint8, device=f"cuda:{device}")
+        size = WORKSPACE + COUNTED * COUNTS
+        found = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device}")
         _workspaces[device, stream] = found
     return found.data_ptr()
+
+
+def counted(device: int, stream: int) -> range:
+    """The addresses in which calls on the stream count, each in :data:`COUNTED` bytes that are its
+    own until there have been :data:`COUNTS` calls. Nothing else uses them."""
+    if (device, stream) not in _workspaces:
+        return range(0)
+    begin = _workspace(device, stream) + WORKSPACE
+    return range(begin, begin + COUNTED * COUNTS)
 
 
 def launch(
@@ -289,6 +310,7 @@ def launch(
     def by(algorithm: Algorithm, mask: int, unaligned: Any = None) -> Callable[..., None]:
         words = (ctypes.c_uint64 * 8)(*algorithm.words)
         at, size = ctypes.addressof(words), algorithm.workspace
+        small = 0 < size <= COUNTED
 
         def run(left: int, right: int, bias: int, residual: int, result: int) -> None:
             if (left | right | bias | residual | result) & mask:
@@ -296,7 +318,9 @@ def launch(
                 return
             description = descriptions.get(bias) or described(bias)
             stream = stream_of(device)
-            works = _workspace(device, stream) if size else None
+            works = _workspace(device, stream) if size else 0  # a null pointer
+            if small:
+                works += WORKSPACE + COUNTED * (turn() % COUNTS)
             code = matmul(
                 own, description.made, alpha_at, right, a, left, b, beta_at,
                 residual or result, d, result, d, at, works, size, stream,

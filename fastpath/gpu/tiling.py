@@ -22,7 +22,7 @@ from fastpath.gpu.words import MOST_PIECE, WORDS, draws, piece_of, stripe_of
 from fastpath.ir.expr import inside
 from fastpath.ir.index import Axis, Division, Index
 from fastpath.ir.size import Number, hint, known
-from fastpath.schedule.kernel import Kernel, Stage, Store, itemsize
+from fastpath.schedule.kernel import Accumulate, Kernel, Stage, Store, itemsize
 
 # Measured on an H200, as are the shapes below: what is nearest to the speed of a copy.
 LANES = 32  # threads of a warp
@@ -36,8 +36,9 @@ QUOTIENTS = 2  # of other axes' numbers, at least
 SECTOR = 32  # bytes that memory moves at once
 LINE = 128  # bytes of a row that a program of column sums takes
 HELD_LINE, HELD_WARPS = 64, 8  # the same where it holds them all, and its warps at most
-ROWS = 16  # that it adds up at a time, half as many if there are few
+ROWS = 16  # that it adds up at a time, or half as many, or twice
 SHORT = 512  # rows that are few
+LARGE = 1 << 25  # points whose elements come from memory, rather than out of the cache
 FEW = 264  # programs that are too few: two for each multiprocessor
 A_THREAD = 32  # points of a thread that reduces rows
 WORD = 4  # bytes of elements of which a thread that reduces long rows has half as many points
@@ -363,15 +364,31 @@ def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling
     x_block = min(power_above(results), LINE // min(4, _least(kernel)))
     if results <= FEW * x_block and x_block > LANES:
         x_block = LANES
-    # What is added up in a few programs only waits for memory: more of it at a time.
-    rows, a_thread = ROWS if results > FEW * x_block else 4 * ROWS, 8
-    heavy = _accesses(kernel) > 1 or one_pass(kernel.stages) is not None
-    if results > FEW * x_block and heavy:  # more is waited for, or done, by each thread
-        light = len(_first_pass(kernel).loads()) > 1
-        rows, a_thread = (2 * ROWS if light else ROWS), 16
-    elif results > FEW * x_block and width <= SHORT:
-        rows = ROWS // 2
+    rows, a_thread = _rows_at_once(kernel, results <= FEW * x_block, width, width * results)
     r_block = min(power_above(width), rows)
     warps = max(1, min(8, x_block * r_block // (a_thread * LANES)))
     persistent = width <= r_block and known(*(a.extent for a in r))
     return Tiling(x, None, r, x_block, 1, r_block, persistent, warps)
+
+
+def _rows_at_once(kernel: Kernel, few: bool, width: int, points: int) -> tuple[int, int]:
+    """How many rows a program of column sums adds up at a time, and the points of its threads."""
+    if few:  # programs, which only wait for memory: for more of it at a time
+        rows = 4 * ROWS
+        return rows, 16 if width <= rows else 8
+    narrow = _least(kernel) < WORD
+    if one_pass(kernel.stages) is not None:
+        return ROWS, 32 if narrow and width > SHORT else 16
+    stage = _first_pass(kernel)
+    loads = stage.loads()
+    if len(loads) > 1:
+        sums = sum(isinstance(s, Accumulate) for s in stage.statements)
+        of_points = sum(kernel.lane in e.args[1].axes() for e in loads)
+        if of_points < len(loads) and narrow and sums == of_points == 2:
+            return 2 * ROWS, 64  # what is a row's own threads would tell each other
+        if not any(isinstance(s, Store) for s in stage.statements):
+            return 2 * ROWS, 16
+        return (ROWS if points > LARGE else 2 * ROWS), 32
+    if _accesses(kernel) > 1:
+        return 2 * ROWS, 32
+    return ROWS // 2, 16 if width <= SHORT else 4

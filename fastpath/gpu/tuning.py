@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -57,7 +58,8 @@ MEMORY = 220 << 10  # bytes that a program's operands may take of a multiprocess
 GAIN = (
     0.95  # of the vendor's time, at most, for a kernel of ours: in a program less is in the cache
 )
-_ROUNDS, _SPAN, _MOST = 7, 1e-3, 50  # measurements; seconds of each, about; calls in it
+_ROUNDS, _SPAN, _MOST = 7, 1e-3, 50  # measurements; seconds of each, about; calls in a recording
+LOADED, SHARE = 5, 0.08  # measurements under load; of which each takes so much of what that did
 _HINTS = log_of("perf_hints")
 _known: dict[str, Tile | None] = {}
 
@@ -187,19 +189,25 @@ def fastest(
     drawing: bool = False,
     rounds: int = _ROUNDS,
     span: float = _SPAN,
+    load: float = 0.0,
 ) -> tuple[Any, dict[Any, float]]:
     """Which of ``calls`` is the fastest, if it takes less than ``gain`` of what the one named
     ``first`` takes, which it is otherwise; and the seconds of both.
 
     The least of many measurements is less than what is measured. So what seems to be the fastest
-    is measured once more, against the first alone.
+    is measured once more, against the first alone. With ``load`` the device is kept busy for so
+    many seconds before that: at the end of its power its clock goes down, and what takes more of it
+    then takes longer.
     """
     times = timed(calls, like, device, drawing, rounds, span)
     best = min(times.keys() - {first}, key=times.__getitem__, default=first)
     if best == first or times[best] >= gain * times[first]:
         return first, times
     both = {name: calls[name] for name in (first, best)}
-    times = timed(both, like, device, drawing, 2 * rounds, span)
+    if load:
+        times = timed(both, like, device, drawing, LOADED, SHARE * load, load)
+    else:
+        times = timed(both, like, device, drawing, 2 * rounds, span)
     return best if times[best] < gain * times[first] else first, times
 
 
@@ -210,8 +218,10 @@ def timed(
     drawing: bool = False,
     rounds: int = _ROUNDS,
     span: float = _SPAN,
+    load: float = 0.0,
 ) -> dict[Any, float]:
-    """Seconds of the device for each of ``calls``, which take inputs that lie as those of ``like``.
+    """Seconds of the device for each of ``calls``, which take inputs that lie as those of ``like``,
+    after ``load`` seconds of them all.
 
     Launches are recorded, and ``span`` seconds of them replayed in each round, so that what the
     host does is not measured; those that are ``drawing`` are launched one by one, and so are all
@@ -223,6 +233,10 @@ def timed(
         runs = {}
         for name, call in calls.items():
             runs[name] = _repeated(call, inputs, drawing, span)
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < load:
+            for run, _ in runs.values():
+                _seconds(run)
         found: dict[Any, list[float]] = {name: [] for name in runs}
         for _ in range(rounds):
             for name, (run, count) in runs.items():
@@ -262,10 +276,12 @@ def _repeated(
         for _ in range(count):
             call(*inputs)
 
-    if drawing:
-        return several, count
-    recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded):
-        several()
-    recorded.replay()
-    return recorded.replay, count
+    again = max(1, round(span / (count * max(once, 1e-6))))
+    run: Callable[[], Any] = several
+    if not drawing:
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(recorded):
+            several()
+        run = recorded.replay
+        run()
+    return run if again == 1 else lambda: [run() for _ in range(again)], count * again

@@ -17,7 +17,7 @@ from fastpath.gpu.reach import is_wide
 from fastpath.gpu.rows import VECTOR, flatten
 from fastpath.gpu.tiling import Tiling, keeps_lanes
 from fastpath.gpu.words import DRAWN, WORDS, shared
-from fastpath.ir.expr import Expr
+from fastpath.ir.expr import Expr, const
 from fastpath.ir.index import Axis, Index
 from fastpath.ir.size import divides, known
 from fastpath.ir.types import saturates
@@ -33,6 +33,7 @@ ALIKE = 16  # neighbours of which it is worth while to know that they have one p
 _NOTHING: frozenset[str] = frozenset()
 
 MOST_ODD = 1 << 22  # of a divisor whose quotient is corrected by a product
+ONE = const(1, "float32")
 
 
 class Values(Lines):
@@ -77,6 +78,7 @@ class Values(Lines):
         self._varying: dict[Expr, frozenset[str]] = {}
         self._along: dict[Expr, frozenset[Axis]] = {}
         self._uses: dict[Expr, int] = {}
+        self._slopes: dict[Expr, Expr] = {}  # the sum of 1 and a tanh that each is made of
         self.constants: dict[str, str] = {}  # text -> name
         self.arguments: dict[str, str] = {}  # a number's name in the program -> in the kernel
 
@@ -303,7 +305,7 @@ class Values(Lines):
             return f"m.over_shared({self.text(e.args[0])}, {both})"
         if e.op == "where" and _is_read_as_nothing(e):
             return self.text(e.args[1])
-        gate = self._gate(e) or self._one_of_two(e)
+        gate = self._gate(e) or self._slope(e) or self._one_of_two(e)
         if gate is not None:
             return gate
         logistic = beside_one(e, lambda power: self._uses.get(power, 0) <= 1)
@@ -355,10 +357,31 @@ class Values(Lines):
         if e.op != "add" or e.dtype != "float32":
             return None
         for one, other in (e.args, e.args[::-1]):
-            alone = self._uses.get(other, 0) == 1 and other not in self.known
+            alone = self._uses.get(other, 0) == 1 or e in self._slopes.values()
+            alone = alone and other not in self.known
             if one.op == "const" and one.args[0] == 1 and other.op in GATES and alone:
                 return f"m.{other.op}_and_one({self.text(other.args[0])})"
         return None
+
+    def _slope(self, e: Expr) -> str | None:
+        """1 - tanh(x)**2 as the product of 1 + tanh(x) and of what that lacks to 2."""
+        gate = self._slopes.get(e)
+        if gate is None:
+            return None
+        text = self.text(gate)
+        return f"({text} * (2.0 - {text}))"
+
+    def _find_slopes(self) -> None:
+        """Where nothing but 1 + tanh(x) and 1 - tanh(x)**2 has a tanh, as in a gelu's gradient."""
+        for e in [e for e in self._uses if e.op == "tanh" and e.dtype == "float32"]:
+            square = Expr("mul", (e, e), "float32")
+            slope = Expr("sub", (ONE, square), "float32")
+            sums = [Expr("add", both, "float32") for both in ((ONE, e), (e, ONE))]
+            gates = [gate for gate in sums if gate in self._uses]
+            alone = self._uses[e] == 3 and self._uses.get(square) == 1
+            if alone and len(gates) == 1 and slope in self._uses:
+                self._slopes[slope] = gates[0]
+                self._uses[gates[0]] += 1
 
     def _one_of_two(self, e: Expr) -> str | None:
         """A sine or a cosine beside the other one, both of which are known then."""
@@ -528,6 +551,7 @@ class Values(Lines):
                 if e.op == "guarded":
                     plain = self._plain(e)
                     self._uses[plain] = self._uses.get(plain, 0) + 1
+        self._find_slopes()
 
     def _words(self, e: Expr) -> str | None:
         """The words of a draw, of 32 bits, computed four at a time where that can be done."""

@@ -2,8 +2,8 @@
 
 It costs the host less, the library can add a residual, and it has several algorithms for a product.
 The first that it proposes is not always the fastest: for products that are worth it the others are
-measured once, and the choice is kept, for the process and on disk. Numbers that are measured with
-are random; the generators are left as they were.
+measured once, the fastest of them under load, too, and the choice is kept, for the process and on
+disk. Numbers that are measured with are random; the generators are left as they were.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ KIND = "algorithm"
 WORTH, LONG = 1 << 30, 1 << 36  # multiplications between which it is measured
 GAIN = 0.97  # of the first algorithm's time, at most, for another one
 _ROUNDS, _SPAN = 5, 3e-4  # measurements; seconds of each, about
+_LOAD = 0.25  # seconds of work before what seems to be faster is measured against the first
 _HINTS = log_of("perf_hints")
 _lock = threading.RLock()
 _known: dict[tuple[Problem, int], Algorithm] = {}
@@ -149,7 +150,9 @@ def _fastest(problem: Problem, algorithms: Sequence[Algorithm], device: int) -> 
         return call
 
     calls = {n: calling(algorithm) for n, algorithm in enumerate(algorithms)}
-    found, times = fastest(calls, 0, GAIN, [*like, out], place, rounds=_ROUNDS, span=_SPAN)
+    found, times = fastest(
+        calls, 0, GAIN, [*like, out], place, rounds=_ROUNDS, span=_SPAN, load=_LOAD
+    )
     _HINTS.info(
         "%s: algorithm %d of the vendor's %d takes %.1f us, the first %.1f",
         *(problem, found, len(algorithms), 1e6 * times[found], 1e6 * times[0]),

@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 
+from fastpath.gpu import lt
 from fastpath.graphs import driver
+from fastpath.graphs.clearing import clear_first
 
 
 class Recorder:
@@ -26,6 +28,7 @@ class Recorder:
         self.side = torch.cuda.Stream(device)
         self.owned: Counter[int] = Counter()  # where results of recordings begin
         self.stream: int | None = None  # on which a graph ran last
+        self.cleared = 0  # counts that the last recording zeroes at once
         self._last: Any = None
         self._stream_of = functools.partial(torch._C._cuda_getCurrentRawStream, device.index)
 
@@ -61,6 +64,7 @@ class Recorder:
     def _capture(self, call: Callable[..., Any], given: Sequence[Any]) -> tuple[Any, Any]:
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         self.side.wait_stream(torch.cuda.current_stream(self.device))
+        first = lt.turn()
         with torch.cuda.stream(self.side), _nothing_collected():
             # In memory of its own: what one graph keeps, another may not take for its work.
             graph.capture_begin(capture_error_mode="thread_local")
@@ -71,6 +75,10 @@ class Recorder:
                     graph.capture_end()
                 raise
             graph.capture_end()
+        self.cleared = 0
+        counted = lt.counted(self.device.index, self.side.cuda_stream)
+        if counted and lt.turn() - first <= lt.COUNTS:  # each of its products counts by itself
+            self.cleared = clear_first(graph.raw_cuda_graph(), counted)
         graph.instantiate()
         return results, graph
 

@@ -322,9 +322,13 @@ def test_the_least_of_many_measurements_is_measured_once_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[list[int], int]] = []
+    loads: list[tuple[float, ...]] = []
 
-    def timed(calls: dict[int, Any], like: Any, device: Any, drawing: bool, rounds: int, _: float):  # type: ignore[no-untyped-def]
+    def timed(
+        calls: dict[int, Any], like: Any, device: Any, drawing: bool, rounds: int, *spans: float
+    ) -> dict[int, float]:
         asked.append((sorted(calls), rounds))
+        loads.append(spans[1:])
         times = {0: 2.0, 1: 1.5, 2: 1.4} if len(calls) == 3 else again
         return {name: times[name] for name in calls}
 
@@ -337,7 +341,9 @@ def test_the_least_of_many_measurements_is_measured_once_more(
         assert found == wanted and times == again
     assert asked == [([0, 1, 2], 5), ([0, 2], 10)] * 2
     assert tuning.fastest(calls, 2, 0.9, [], torch.device("cpu"), rounds=5)[0] == 2
-    assert len(asked) == 5
+    assert len(asked) == 5 and not any(loads)
+    tuning.fastest(calls, 0, 0.9, [], torch.device("cpu"), rounds=5, load=0.25)
+    assert asked[-1] == ([0, 2], tuning.LOADED) and loads[-2:] == [(), (0.25,)]
 
 
 def test_tiles_fit_the_product_and_the_memory() -> None:

@@ -343,6 +343,43 @@ def test_what_a_forward_and_a_backward_write_otherwise_is_computed_once() -> Non
     assert print_kernel(kernel).source.count("m.tanh(") == 1
 
 
+def test_programs_of_column_sums_have_the_threads_that_were_measured() -> None:
+    def statistics(g: torch.Tensor, x: torch.Tensor, m: torch.Tensor) -> list[torch.Tensor]:
+        return [(g.float() * (x.float() - m)).sum(0), g.float().sum(0)]
+
+    def products(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [(x.float() * y.float()).sum(0), (y.float() * y.float()).sum(0)]
+
+    def kept(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x * 2, (x * 2).float().sum(0)]
+
+    x, m = rows(16384, 4096), rows(16384, 1, torch.float32)
+    wanted = [(statistics, [x, x, m], 32, 1), (products, [x, x], 32, 4), (kept, [x], 32, 2)]
+    wanted += [(lambda x: x.sum(0), [x], 8, 4), (lambda x: x.float().var(0), [x], 16, 1)]
+    for function, inputs, height, warps in wanted:
+        first, second = map(tiling, kernels(function, *inputs))
+        assert (first.r_block, first.warps) == (height, warps)
+        assert (second.persistent, second.warps) == (True, 1)
+
+
+def test_the_slope_of_a_tanh_is_made_of_the_sum_with_one() -> None:
+    """Of a gelu's gradient, which has the tanh in nothing else; not where something does."""
+
+    def gradient(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.gelu_backward(g, x, approximate="tanh")
+
+    def besides(g: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
+        t = torch.tanh(x)
+        return [g * (1 - t * t) + (t + 1), t]
+
+    (kernel,) = kernels(gradient, rows(8, 64), rows(8, 64))
+    text = print_kernel(kernel).source
+    assert text.count("m.tanh_and_one(") == 1 and "m.tanh(" not in text
+    (kernel,) = kernels(besides, rows(8, 64), rows(8, 64))
+    text = print_kernel(kernel).source
+    assert text.count("m.tanh(") == 1 and "m.tanh_and_one(" not in text
+
+
 def test_addresses_beyond_31_bits_are_counted_in_64() -> None:
     (wide,) = kernels(lambda x: x + 1, torch.empty(3, 1 << 30, device="meta"))
     (narrow,) = kernels(lambda x: x + 1, torch.empty(1 << 30, device="meta"))

@@ -162,3 +162,27 @@ def test_the_plain_backend_has_eagers_bits() -> None:
         assert torch.equal(compiled(x, w), expected[0]), n
         assert torch.equal(torch.cuda.get_rng_state(), expected[1])
     assert fastpath.last_report().graphs >= 1
+
+
+def test_what_products_count_in_is_zeroed_once_for_all_of_a_graph() -> None:
+    from fastpath.gpu import lt
+    from fastpath.graphs.cuda import recorder_of
+
+    parts = [nn.Linear(768, 3072), nn.GELU(approximate="tanh"), nn.Linear(3072, 768)]
+    layers = nn.Sequential(*(3 * parts)).cuda().to(torch.bfloat16)
+    plain = refcompiler.compile(lambda x: layers(x), fullgraph=True)
+    graphed = refcompiler.compile(lambda x: layers(x), fullgraph=True, **GRAPHED)
+    with torch.no_grad():
+        x = torch.randn(4096, 768, device="cuda", dtype=torch.bfloat16)
+        plain(x)
+        before = lt.turn()
+        plain(x)
+        counting = lt.turn() - before - 1
+        for _ in range(2):  # the second call is recorded
+            graphed(x)
+        recorder = recorder_of(torch.device("cuda", torch.cuda.current_device()))
+        assert recorder.cleared == (counting if counting > 1 else 0)
+        for _ in range(6):
+            x = torch.randn(4096, 768, device="cuda", dtype=torch.bfloat16)
+            assert torch.equal(graphed(x), plain(x))
+    assert fastpath.last_report().ungraphed == 0
