@@ -296,6 +296,10 @@ def special_cases(device: str) -> Iterator[tuple[str, Callable[..., Any], list[t
 
         both = tiny.reshape(2, 8), (tiny / odd).reshape(2, 8)
         yield f"logistic or over {odd}", divided, [x.to(device) for x in both]
+    backward = torch.ops.aten.gelu_backward
+    slopes = lambda g, x: [backward(g, x, approximate="tanh")]  # noqa: E731
+    both = numbers((9, 7), torch.float32).nan_to_num(0.5), torch.linspace(-9, 9, 63).reshape(9, 7)
+    yield "logistic or slopes", slopes, [x.to(device) for x in both]
     windows = lambda x: [F.avg_pool2d(x, 3, 1, 1), F.max_pool2d(x, 3, 2, 1)]  # noqa: E731
     yield "logistic or windows", windows, [numbers((2, 3, 6, 5), torch.float32).to(device)]
     grid = torch.linspace(-2.3, 2.6, 40).reshape(1, 4, 5, 2)
