@@ -65,7 +65,19 @@ def is_suspended(value: Any) -> bool:
 
 
 def delegate_of(value: Any) -> Any:
-    return _DELEGATE[type(value)](value)
+    """To what it delegates; None while its frame runs.
+
+    That is not asked of CPython: up to 3.12 it looks for the delegate behind the instruction that
+    runs, where a counter of its specialising interpreter may look like one.
+    """
+    return None if _runs(value) else _DELEGATE[type(value)](value)
+
+
+def _runs(value: Any) -> bool:
+    """An asynchronous generator is said to run while it awaits, too."""
+    if not is_running(value):
+        return False
+    return type(value) is not AsyncGeneratorType or value.ag_frame.f_back is not None
 
 
 def driven_by(value: Any) -> Activation:

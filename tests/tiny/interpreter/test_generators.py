@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from refcompiler.interpreter import driven
 from refcompiler.interpreter.api import interpret
 from tests.tiny.interpreter.oracle import check, programs
 
@@ -486,3 +487,32 @@ def test_what_a_generator_handles_comes_before_what_its_native_consumer_handles(
     found = contexts(interpret(failing))
     assert len(found) == 3 and all("KeyError" in links[1] for links in found)
     assert found == contexts(failing())
+
+
+def test_what_runs_is_not_asked_for_its_delegate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython up to 3.12 may read memory that is none, if it is asked."""
+    asked: list[object] = []
+    for kind, getter in driven._DELEGATE.items():
+        monkeypatch.setitem(
+            driven._DELEGATE, kind, lambda value, get=getter: asked.append(value) or get(value)
+        )
+
+    def generator() -> Iterator[object]:
+        yield driven.delegate_of(made)
+        yield from [None]
+
+    async def asynchronous() -> AsyncIterator[object]:
+        yield driven.delegate_of(later)
+
+    async def coroutine() -> object:
+        return driven.delegate_of(last)
+
+    made, later, last = generator(), asynchronous(), coroutine()
+    assert next(made) is None
+    for step in (later.asend(None), last):
+        with pytest.raises((StopIteration, StopAsyncIteration)) as ended:
+            step.send(None)
+        assert ended.value.value is None
+    assert not asked
+    next(made)
+    assert driven.delegate_of(made) is not None and asked == [made]
