@@ -6,7 +6,7 @@ it may be freed, but for what other outputs need.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -64,6 +64,12 @@ def unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
         raw = node._raw_saved_tensors
     except RuntimeError:  # freed
         return None
+    found = unpacked(raw, needed)
+    return None if found is None else _with_currents(node, found)
+
+
+def unpacked(raw: Sequence[Any], needed: Collection[int]) -> list[Any] | None:
+    """What autograd has saved; see :func:`unwritten`."""
     if not hasattr(torch._C._autograd.SavedTensor, "unpack"):
         return None
     found: list[Any] = []
@@ -74,7 +80,7 @@ def unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
             if n in needed:
                 raise
             found.append(None)
-    return _with_currents(node, found)
+    return found
 
 
 def _with_currents(node: Any, found: list[Any]) -> list[Any]:

@@ -28,6 +28,9 @@ from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.saved import How
 from refcompiler.aot.twice import Derivable
 
+#: A backward of a backward, and the numbers of those that it reads of what it takes.
+Second = tuple[Callable[[list[Any]], Any], Collection[int]]
+
 _LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
 UNKNOWN = (
     "this backward, of some results alone, cannot be traced, and a checkpointed region writes to "
@@ -96,8 +99,8 @@ class Program:
     cast_for: Callable[..., Any] | None = None
     cast: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
     #: The backward of a backward, or of such, ``(missing, chain)``, and what it depends on.
-    second_for: Callable[..., Callable[[list[Any]], Any]] | None = None
-    second: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
+    second_for: Callable[..., Second] | None = None
+    second: dict[Any, Second] = field(default_factory=dict)
     depends_for: Callable[..., Depends | None] | None = None
     known_depends: dict[Any, Depends | None] = field(default_factory=dict)
     #: By input, the place of those that the forward saves among what the backward takes.
@@ -328,7 +331,7 @@ class Program:
         ]
         return missing, found
 
-    def second_backward(self, missing: tuple[int, ...], chain: Chain) -> Callable[[list[Any]], Any]:
+    def second_backward(self, missing: tuple[int, ...], chain: Chain) -> Second:
         key = missing, chain
         if key not in self.second:
             assert self.second_for is not None
