@@ -19,6 +19,7 @@ from refcompiler.aot.observation import Layout
 from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import check
 from refcompiler.aot.second import Call, ends, reach, second
+from refcompiler.aot.sparing import spare
 from refcompiler.aot.twice import ASKS, derivable, once
 from refcompiler.weak import Reference
 
@@ -116,12 +117,17 @@ class Compiled(torch.autograd.Function):
             ctx.joined.begin(given)
         if ctx.spared is not None and ctx.spared == _task() and all(g is None for g in given):
             return (None,) * (program.inputs + program.repeated + 1)
+        absent = tuple(map(operator.is_, given, program.nothing))
+        coming = program.comings.get(absent) or program.coming(absent)
+        if coming.spared:
+            spare((ctx.edges or _edges)(ctx), program.places, coming.spared)
         known_task = ctx.task
         if known_task is not None and known_task[1] and known_task[0] == _task():  # in stages
             assert program.gates is not None
             if torch.is_grad_enabled():  # create_graph
                 return (None, *program.gates.last(ctx, given))
             program = program.gates.stages.rest
+            coming = program.comings.get(absent) or program.coming(absent)
         if ctx.once:
             passing = program.asked(given) & ctx.once
             if passing & ctx.gone:
@@ -164,8 +170,6 @@ class Compiled(torch.autograd.Function):
             if ctx.hooked_tensors:
                 ctx.maybe_clear_saved_tensors()
         casts = torch._C._is_any_autocast_enabled()
-        absent = tuple(map(operator.is_, given, program.nothing))
-        coming = program.comings.get(absent) or program.coming(absent)
         if not casts and not _transformed() and not older() and coming.lie(given):
             missing = coming.missing
             arguments += coming.pick(given)

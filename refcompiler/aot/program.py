@@ -17,7 +17,7 @@ from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.gates import Gates
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.joined import Joined
-from refcompiler.aot.kept import kept_by, laid_out, lay_out, unwritten
+from refcompiler.aot.kept import is_autograds, kept_by, laid_out, lay_out, unwritten
 from refcompiler.aot.layout import by_sizes
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
@@ -210,7 +210,9 @@ class Program:
         left, spent = None, 0
         try:
             arguments = [*node.numbers, *kept_by(node, self.saves)]
-        except RuntimeError:
+        except RuntimeError as error:
+            if node.hooked_tensors and not is_autograds(error):  # that of a hook
+                raise
             left = node.left  # behind a backward of other outputs
             spent = left.spent if left else 0
             tensors = left.take(asked) if left else self.unwritten(node, asked)
@@ -379,11 +381,14 @@ class Coming:
     """Which of the tangents of a program come, as those of its results are ``absent`` or not.
 
     ``missing``: the numbers of the others. ``there``: the places of these, and their strides.
+    ``spared``: numbers of inputs that none of them leads to, though others do.
     """
 
     def __init__(self, program: Program, absent: Sequence[bool]):
         self.missing = tuple([n for n, at in enumerate(program.differentiable) if absent[at]])
         found = [(place, stride) for _, place, stride, _ in program.tangents if not absent[place]]
+        asked = program.every - sum(1 << n for n in self.missing)
+        self.spared = [n for n, mask in program.partly.items() if not mask & asked]
         #: None: how they lie is known of each call.
         self.there = None if program.symbolic else tuple(found)
         places = program.differentiable

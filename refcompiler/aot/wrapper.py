@@ -180,6 +180,7 @@ class Wrapper:
             name = self.values[place]
             is_leaf = place < len(leaves) and leaves[place]
             self.partly += [*([] if is_leaf else [f"{name}.grad_fn"]), f"{name}._backward_hooks"]
+            self.partly.append(f"{name}._post_accumulate_grad_hooks")
 
     def _packed(self) -> None:
         """Calls whose saved tensors hooks are to have as they are before a write of the graph."""

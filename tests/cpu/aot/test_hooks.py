@@ -504,3 +504,39 @@ def test_hooks_on_results_are_called_in_eagers_order(
     call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
     for order in (range(count), [2, *range(2), *range(3, count)], range(count)[::-1]):
         assert run(call, order) == run(program, order)
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("before", [True, False])
+def test_hooks_on_leaves_are_not_told_of_nothing(late: bool, before: bool) -> None:
+    """Also those that were registered when the graph had run, and those behind the sum."""
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        leaves = _leaf(n), _leaf(n + 1)
+        told: list[Any] = []
+        several: list[Any] = []
+
+        def register() -> None:
+            for at, leaf in enumerate(leaves):
+                if before:
+                    leaf.register_hook(lambda g, at=at: told.append((at, g is None)))
+                leaf.register_post_accumulate_grad_hook(
+                    lambda p, at=at: told.append((at, "sum", p.grad is None))
+                )
+            if before:
+                register_multi_grad_hook(
+                    leaves, lambda found: several.append([g is None for g in found])
+                )
+
+        if not late:
+            register()
+        results = call(*leaves)
+        if late:
+            register()
+        for part in ([0], [1], [0, 1]):
+            sum(results[at].sum() for at in part).backward(retain_graph=True)
+            told.append(part)
+        (results[0].sum() + leaves[1].sum()).backward()
+        return [*told, *several, *[leaf.grad for leaf in leaves]]
+
+    assert _both(lambda x, w: (x.sin(), w * 2), scenario) >= 22

@@ -424,3 +424,21 @@ def test_an_argument_of_a_checkpoint_is_saved_as_the_tensor_that_it_is(program: 
     assert seen[:4] == seen[4:]
     assert sum(bool(error) for *_, error in seen) == (0 if program is _read_as_it_is else 4)
     assert not refcompiler.counters()["uncompiled"]
+
+
+def test_an_error_of_a_saved_tensor_hook_is_the_backwards() -> None:
+    """Nobody asks once more, as for what other results have left."""
+    left = ["not found"]
+
+    def unpack(t: Any) -> Any:
+        if left:
+            raise RuntimeError(left.pop())
+        return t
+
+    call = refcompiler.compile(lambda x: (x.sin(), x.exp()), backend="aot_eager", fullgraph=True)
+    x = torch.randn(4, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, unpack):
+        results = call(x)
+    with pytest.raises(RuntimeError, match="not found"):
+        sum(results).sum().backward()
+    refcompiler.reset()
