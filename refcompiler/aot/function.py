@@ -36,6 +36,7 @@ _ONCE = (
 #: Whether the backward that runs now may run again.
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _task = torch._C._current_graph_task_id
+NOTHING: tuple[int, Sequence[Any]] = -1, ()
 BOXED = hasattr(torch.autograd.Function, "boxed_grads_call")  # torch 2.11 has not
 
 
@@ -143,7 +144,7 @@ class Compiled(torch.autograd.Function):
             or [*map(_VERSION, kept[: len(versions)])] != versions
         ):
             arguments, left, spent = program.taken(ctx, program.asked(given))
-            versions = None
+            versions, ctx.unpacked = None, NOTHING
         elif frees and not ctx.numbers:
             arguments = kept
         else:
@@ -221,6 +222,7 @@ def with_state(function: Any) -> None:
     node.hooked_tensors = False  # whether hooks pack what is saved, which may lie otherwise
     node.kept = node.numbers = ()  # what the backward takes; None: it is freed
     node.versions = []  # of the first that are kept, which others may write to
+    node.unpacked = NOTHING  # by hooks, in the stages of the backward with this number
     node.currents = ()  # where hooks have what is saved: what is not
     node.state = None  # of the generator that the forward draws from
     node.left = None  # behind a backward of some outputs, for the others

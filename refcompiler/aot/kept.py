@@ -22,6 +22,7 @@ FREED = (
     "graph a second time or if you need to access saved tensors after calling backward."
 )
 _BEGIN = 40  # by so much autograd's errors are known
+_task = torch._C._current_graph_task_id
 _DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
 #: Makes these the versions of tensors.
 set_versions = torch._C._autograd._unsafe_set_version_counter
@@ -99,11 +100,21 @@ def _with_currents(node: Any, found: list[Any]) -> list[Any]:
 def kept_by(node: Any, saves: bool = True) -> list[Any]:
     """The saved tensors of a call; one that was written to is an error."""
     if node.hooked_tensors:
-        return _with_currents(node, [*node.saved_tensors]) if saves else []
+        return _with_currents(node, _of_hooks(node)) if saves else []
     if node.kept is None:
         raise RuntimeError(FREED)
     _refuse_written(node)
     return [*node.kept]
+
+
+def _of_hooks(node: Any) -> list[Any]:
+    """What hooks give back, once for all stages of a backward: a checkpoint's do so once."""
+    task, staged = node.task or (-1, False)
+    if not staged or task != _task():
+        return [*node.saved_tensors]
+    if node.unpacked[0] != task:
+        node.unpacked = task, [*node.saved_tensors]
+    return [*node.unpacked[1]]
 
 
 def _refuse_written(node: Any) -> None:

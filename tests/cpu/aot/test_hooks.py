@@ -118,6 +118,23 @@ def test_a_hook_on_a_view_that_is_written_to() -> None:
     assert _both(program, scenario) > 4
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_view_that_is_written_to_and_keeps_its_gradient() -> None:
+    def program(part: Any, w: Any) -> Any:
+        turned = part.view(2, 2)
+        turned.mul_(w)
+        return turned
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x, w = _leaf(n), torch.full((), 2.0, requires_grad=True)
+        part = (x * 1).view(4)
+        part.retain_grad()
+        call(part, w).sum().backward()
+        return [part.grad, x.grad, w.grad]
+
+    assert _both(program, scenario) == 6
+
+
 def test_a_hook_on_a_view_that_is_written_to_without_gradients() -> None:
     def program(part: Any) -> Any:
         older = part * 2
@@ -307,6 +324,23 @@ def test_a_checkpoint_around_a_compiled_module(backend: str) -> None:
     for found, wanted in zip(sides[:2], sides[2:], strict=True):
         for a, b in zip(found, wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_checkpoint_gives_back_what_is_saved_once_for_all_stages() -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = (x * w).sin()
+        return y, (y * w).tanh()
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x, w = _leaf(n), _leaf(2)
+        first, second = checkpoint(lambda *given: call(*given), x, w, use_reentrant=False)
+        told: list[Any] = []
+        first.register_hook(lambda g: told.append(g.clone()))
+        (first * second).sum().backward(retain_graph=True)
+        (first + second).sum().backward()
+        return [*told, x.grad, w.grad]
+
+    assert _both(program, scenario) == 8
 
 
 @pytest.mark.parametrize("also", [False, True])
