@@ -338,6 +338,12 @@ AHEAD: Table[Rule] = Table(
             "gradient; such a call is no call of the caller's hook.",
         ),
         Rule(
+            "hook on a leaf",
+            "A hook on a leaf is called where something comes to it, whenever it was registered.",
+            "One function leads to all leaves: hooks that were registered behind the call are not "
+            "told of nothing; for those before it, there is a function for each way.",
+        ),
+        Rule(
             "hook on a view of an inner result",
             "So does one on a view that is returned, or on an input that was written to.",
             "These are on the way too; what comes to them goes on through their own functions.",

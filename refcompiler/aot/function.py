@@ -19,6 +19,7 @@ from refcompiler.aot.observation import Layout
 from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import check
 from refcompiler.aot.second import Call, ends, reach, second
+from refcompiler.aot.sparing import spare
 from refcompiler.aot.twice import ASKS, derivable, once
 from refcompiler.weak import Reference
 
@@ -35,6 +36,7 @@ _ONCE = (
 #: Whether the backward that runs now may run again.
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _task = torch._C._current_graph_task_id
+NOTHING: tuple[int, Sequence[Any]] = -1, ()
 BOXED = hasattr(torch.autograd.Function, "boxed_grads_call")  # torch 2.11 has not
 
 
@@ -116,12 +118,17 @@ class Compiled(torch.autograd.Function):
             ctx.joined.begin(given)
         if ctx.spared is not None and ctx.spared == _task() and all(g is None for g in given):
             return (None,) * (program.inputs + program.repeated + 1)
+        absent = tuple(map(operator.is_, given, program.nothing))
+        coming = program.comings.get(absent) or program.coming(absent)
+        if coming.spared:
+            spare((ctx.edges or _edges)(ctx), program.places, coming.spared)
         known_task = ctx.task
         if known_task is not None and known_task[1] and known_task[0] == _task():  # in stages
             assert program.gates is not None
             if torch.is_grad_enabled():  # create_graph
                 return (None, *program.gates.last(ctx, given))
             program = program.gates.stages.rest
+            coming = program.comings.get(absent) or program.coming(absent)
         if ctx.once:
             passing = program.asked(given) & ctx.once
             if passing & ctx.gone:
@@ -137,7 +144,7 @@ class Compiled(torch.autograd.Function):
             or [*map(_VERSION, kept[: len(versions)])] != versions
         ):
             arguments, left, spent = program.taken(ctx, program.asked(given))
-            versions = None
+            versions, ctx.unpacked = None, NOTHING
         elif frees and not ctx.numbers:
             arguments = kept
         else:
@@ -164,8 +171,6 @@ class Compiled(torch.autograd.Function):
             if ctx.hooked_tensors:
                 ctx.maybe_clear_saved_tensors()
         casts = torch._C._is_any_autocast_enabled()
-        absent = tuple(map(operator.is_, given, program.nothing))
-        coming = program.comings.get(absent) or program.coming(absent)
         if not casts and not _transformed() and not older() and coming.lie(given):
             missing = coming.missing
             arguments += coming.pick(given)
@@ -217,6 +222,7 @@ def with_state(function: Any) -> None:
     node.hooked_tensors = False  # whether hooks pack what is saved, which may lie otherwise
     node.kept = node.numbers = ()  # what the backward takes; None: it is freed
     node.versions = []  # of the first that are kept, which others may write to
+    node.unpacked = NOTHING  # by hooks, in the stages of the backward with this number
     node.currents = ()  # where hooks have what is saved: what is not
     node.state = None  # of the generator that the forward draws from
     node.left = None  # behind a backward of some outputs, for the others

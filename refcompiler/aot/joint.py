@@ -41,7 +41,7 @@ from refcompiler.aot.recording import record
 from refcompiler.aot.refusing import Refusal, Refusals, refusals
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
-from refcompiler.aot.saved import Links, links
+from refcompiler.aot.saved import Links, links, note_held
 from refcompiler.aot.stages import staged
 from refcompiler.aot.sums import Sums
 from refcompiler.aot.tracing import Decompositions
@@ -544,6 +544,7 @@ class _Tracer:
             known = dict.fromkeys((*self.written, *moved, *members))
             more = [] if self.currents is None else self.currents.saved
             self.links = links(outputs, self.inputs, self.flat, [*known], more)
+        note_held(outputs)
         between = self._between(found)
         ways = reached(outputs) if len(between) > 1 else {}
         self.uneven, self.asking = uneven(ways), asking(ways)

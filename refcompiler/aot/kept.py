@@ -6,7 +6,7 @@ it may be freed, but for what other outputs need.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ FREED = (
     ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
     "graph a second time or if you need to access saved tensors after calling backward."
 )
+_BEGIN = 40  # by so much autograd's errors are known
+_task = torch._C._current_graph_task_id
 _DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
 #: Makes these the versions of tensors.
 set_versions = torch._C._autograd._unsafe_set_version_counter
@@ -64,17 +66,29 @@ def unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
         raw = node._raw_saved_tensors
     except RuntimeError:  # freed
         return None
+    found = unpacked(raw, needed)
+    return None if found is None else _with_currents(node, found)
+
+
+def unpacked(raw: Sequence[Any], needed: Collection[int]) -> list[Any] | None:
+    """What autograd has saved; see :func:`unwritten`."""
     if not hasattr(torch._C._autograd.SavedTensor, "unpack"):
         return None
     found: list[Any] = []
     for n, one in enumerate(raw):
         try:
             found.append(one.unpack())
-        except RuntimeError:
-            if n in needed:
+        except RuntimeError as error:
+            if n in needed or not is_autograds(error):
                 raise
             found.append(None)
-    return _with_currents(node, found)
+    return found
+
+
+def is_autograds(error: RuntimeError) -> bool:
+    """Whether autograd has raised it for what is freed, or was written to: no hook has."""
+    begin = str(error)[:_BEGIN]
+    return begin in (FREED[:_BEGIN], CHANGED[:_BEGIN])
 
 
 def _with_currents(node: Any, found: list[Any]) -> list[Any]:
@@ -86,11 +100,21 @@ def _with_currents(node: Any, found: list[Any]) -> list[Any]:
 def kept_by(node: Any, saves: bool = True) -> list[Any]:
     """The saved tensors of a call; one that was written to is an error."""
     if node.hooked_tensors:
-        return _with_currents(node, [*node.saved_tensors]) if saves else []
+        return _with_currents(node, _of_hooks(node)) if saves else []
     if node.kept is None:
         raise RuntimeError(FREED)
     _refuse_written(node)
     return [*node.kept]
+
+
+def _of_hooks(node: Any) -> list[Any]:
+    """What hooks give back, once for all stages of a backward: a checkpoint's do so once."""
+    task, staged = node.task or (-1, False)
+    if not staged or task != _task():
+        return [*node.saved_tensors]
+    if node.unpacked[0] != task:
+        node.unpacked = task, [*node.saved_tensors]
+    return [*node.unpacked[1]]
 
 
 def _refuse_written(node: Any) -> None:

@@ -24,7 +24,7 @@ from refcompiler.aot.gates import REFUSED, Stages
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.joint import Joint
 from refcompiler.aot.ports import Key
-from refcompiler.aot.program import Program
+from refcompiler.aot.program import Program, Second
 from refcompiler.aot.symbols import deciding, where
 from refcompiler.aot.twice import TWICE
 from refcompiler.logs import log_of
@@ -110,7 +110,7 @@ class Later:
         plainly = self.program.backward_for(missing) if decided else other_sizes
         return for_sizes(self.program.compile_backward, graph, decided, _listed(plainly))
 
-    def second_for(self, missing: tuple[int, ...], chain: Chain) -> Backward:
+    def second_for(self, missing: tuple[int, ...], chain: Chain) -> Second:
         """The backward of the backward, or of such: gradients of gradients, as ``chain`` says.
 
         It takes what the backward takes, and what comes back to these, derivative for derivative;
@@ -126,7 +126,9 @@ class Later:
         graph = backward_like(again, self.first, self.program.backward)
         if graph is None:
             raise RuntimeError(TWICE)
-        return for_sizes(self.program.compile_backward, graph, decided, _no_second)
+        holders = graph.graph.find_nodes(op="placeholder")
+        reads = {n for n, holder in enumerate(holders) if holder.users}
+        return for_sizes(self.program.compile_backward, graph, decided, _no_second), reads
 
     def depends_for(self, missing: tuple[int, ...], chain: Chain) -> Depends | None:
         """What those depend on; None if it cannot be told."""

@@ -28,6 +28,7 @@ from refcompiler.aot.views import (
     has_gaps_or_overlaps,
     is_data,
     is_of_function,
+    is_recorded,
     is_untracked,
     leads_to,
     lies_in,
@@ -482,7 +483,7 @@ class _Observer:
         before = is_outdated(t)
         if before and refuses_writes(t):
             raise Unsupported("an output is one of several views of what was written to since")
-        tracked = torch.is_grad_enabled()
+        tracked = is_recorded(t)
         if base.requires_grad:
             tracked = not before and t.grad_fn is not None
         if t.requires_grad and not base.requires_grad and t.grad_fn is not None:

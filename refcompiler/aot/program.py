@@ -17,7 +17,7 @@ from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.gates import Gates
 from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.joined import Joined
-from refcompiler.aot.kept import kept_by, laid_out, lay_out, unwritten
+from refcompiler.aot.kept import is_autograds, kept_by, laid_out, lay_out, unwritten
 from refcompiler.aot.layout import by_sizes
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
@@ -27,6 +27,9 @@ from refcompiler.aot.refusing import Refusal
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.saved import How
 from refcompiler.aot.twice import Derivable
+
+#: A backward of a backward, and the numbers of those that it reads of what it takes.
+Second = tuple[Callable[[list[Any]], Any], Collection[int]]
 
 _LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
 UNKNOWN = (
@@ -96,8 +99,8 @@ class Program:
     cast_for: Callable[..., Any] | None = None
     cast: dict[Any, Callable[[list[Any]], Any] | None] = field(default_factory=dict)
     #: The backward of a backward, or of such, ``(missing, chain)``, and what it depends on.
-    second_for: Callable[..., Callable[[list[Any]], Any]] | None = None
-    second: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
+    second_for: Callable[..., Second] | None = None
+    second: dict[Any, Second] = field(default_factory=dict)
     depends_for: Callable[..., Depends | None] | None = None
     known_depends: dict[Any, Depends | None] = field(default_factory=dict)
     #: By input, the place of those that the forward saves among what the backward takes.
@@ -207,7 +210,9 @@ class Program:
         left, spent = None, 0
         try:
             arguments = [*node.numbers, *kept_by(node, self.saves)]
-        except RuntimeError:
+        except RuntimeError as error:
+            if node.hooked_tensors and not is_autograds(error):  # that of a hook
+                raise
             left = node.left  # behind a backward of other outputs
             spent = left.spent if left else 0
             tensors = left.take(asked) if left else self.unwritten(node, asked)
@@ -328,7 +333,7 @@ class Program:
         ]
         return missing, found
 
-    def second_backward(self, missing: tuple[int, ...], chain: Chain) -> Callable[[list[Any]], Any]:
+    def second_backward(self, missing: tuple[int, ...], chain: Chain) -> Second:
         key = missing, chain
         if key not in self.second:
             assert self.second_for is not None
@@ -376,11 +381,14 @@ class Coming:
     """Which of the tangents of a program come, as those of its results are ``absent`` or not.
 
     ``missing``: the numbers of the others. ``there``: the places of these, and their strides.
+    ``spared``: numbers of inputs that none of them leads to, though others do.
     """
 
     def __init__(self, program: Program, absent: Sequence[bool]):
         self.missing = tuple([n for n, at in enumerate(program.differentiable) if absent[at]])
         found = [(place, stride) for _, place, stride, _ in program.tangents if not absent[place]]
+        asked = program.every - sum(1 << n for n in self.missing)
+        self.spared = [n for n, mask in program.partly.items() if not mask & asked]
         #: None: how they lie is known of each call.
         self.there = None if program.symbolic else tuple(found)
         places = program.differentiable

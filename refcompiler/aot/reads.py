@@ -7,6 +7,7 @@ sum would have the sum of all rounded otherwise. So the graph can give the parts
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,8 +21,11 @@ from refcompiler.shapes.known import same
 _RAW = "_raw_saved_"  # how the names of what a function has saved begin
 #: Autograd's function of a write to a view: it saves nothing, but has another, which it lets go of.
 _WRITE_TO_A_VIEW = "CopySlices"
-#: What lets go of something that a compiled backward may not read: that, or of a product a number.
-_LETTING_GO = (_WRITE_TO_A_VIEW, "MulBackward0", "DivBackward0")
+#: Functions of lists of tensors, which have no attributes: these save nothing, all others do.
+_OF_LISTS = "Foreach"
+_SAVES_NOTHING = re.compile(
+    r"Foreach((Ceil|Clone|Floor|Frac|Neg|Round|Sign|Trunc)Backward|LerpBackward\d+Scalar)"
+)
 
 
 class Parts:
@@ -131,15 +135,18 @@ def _saves(node: Node, names: dict[type, list[str]]) -> bool:
         return bool(node._raw_saved_tensors)  # unpacking may run a checkpoint again
     if kind.__name__ == _WRITE_TO_A_VIEW:
         return True
+    if node.name().startswith(_OF_LISTS) and not _SAVES_NOTHING.match(node.name()):
+        return True
     if kind not in names:
         names[kind] = [name for name in dir(kind) if name.startswith("_raw_saved_")]
     return any(_is_saved(getattr(node, name)) for name in names[kind])
 
 
 def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> list[Any]:
-    """Have :data:`RELEASED` in the meta of what such functions put into ``graph`` while they run.
+    """Have :data:`RELEASED` in the meta of what functions put into ``graph`` that eager runs once.
 
-    The hooks' handles.
+    Those of autograd's own ask for all that they have saved, also for what a compiled backward does
+    not read (of a product a number, of a list each dtype). The hooks' handles.
     """
     begun: list[torch.fx.Node] = []
 
@@ -153,7 +160,10 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
             node.meta[RELEASED] = True
             node = node.prev
 
-    found = [node for node in nodes_of(outputs) if type(node).__name__ in _LETTING_GO]
+    names: dict[type, list[str]] = {}
+    python = torch.autograd.function.BackwardCFunction
+    own = [node for node in nodes_of(outputs) if not isinstance(node, python)]
+    found = [node for node in own if _saves(node, names)]
     hooks = [(node.register_prehook(before), node.register_hook(after)) for node in found]
     return [handle for pair in hooks for handle in pair]
 

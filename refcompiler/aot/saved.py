@@ -21,10 +21,11 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from refcompiler.aot.functional import plain
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.private import UNCOUNTED, memory
-from refcompiler.aot.reads import saved_by
+from refcompiler.aot.reads import nodes_of, saved_by
 from refcompiler.shapes.known import same
 
 _SAVED = "saved"  # in the meta of a node: the :class:`Link` of what eager saves with its value
+_CUSTOM = torch.autograd.function.BackwardCFunction
 _FAR = 1 << 20  # no tensor has been written to so often
 
 #: How an input is kept in the place of a value: as it is, or as a view of it with this size,
@@ -118,6 +119,22 @@ def links(
             found.by_memory.setdefault(_memory(plain(t)), Link()).add(places)
     found.finals = {n: plain(inputs[n]) for n in written}
     return found
+
+
+def note_held(outputs: Sequence[torch.Tensor]) -> None:
+    """Have the nodes of what custom functions have left with ``ctx`` know that writes to it do not
+    count, unless autograd has saved it too. ``outputs``: as in :func:`links`."""
+    kinds = [node for node in nodes_of(outputs) if isinstance(node, _CUSTOM)]
+    held = [t for node in kinds for t in getattr(node, "held", ()) if type(t) is FunctionalTensor]
+    if not held:
+        return
+    counted = {_memory(plain(t)) for t in _saved(outputs)}
+    mode = get_proxy_mode()
+    assert mode is not None
+    for t in held:
+        proxy = get_proxy_slot(plain(t), mode.tracer, None, lambda known: known.proxy)
+        if proxy is not None and _memory(plain(t)) not in counted:
+            proxy.node.meta[UNCOUNTED] = True
 
 
 def _linked(

@@ -8,13 +8,15 @@ tensors of no elements that lead to them (:class:`Ends`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refcompiler.aot.depends import Chain, Depends
+from refcompiler.aot.kept import unpacked
+from refcompiler.aot.remaining import CHANGED
 from refcompiler.aot.twice import TWICE
 from refcompiler.aot.wanted import is_asked
 
@@ -140,16 +142,15 @@ class Derivative(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        saved = iter(ctx.saved_tensors)
         call: Call = ctx.call
         call.refuse(ctx.known, ctx.numbers, sys._getframe(1).f_back)
-        values = [next(saved) if isinstance(t, torch.Tensor) else t for t in call.values]
         pairs = zip(ctx.numbers, gradients, strict=True)
         there = [(n, g) for n, g in pairs if g is not None]
         chain = (*ctx.chain, tuple([n for n, _ in there]))
-        laid = [*saved, *[g.detach().contiguous() for _, g in there]]
         with torch._C._DisableAutocast(), torch.no_grad():
-            compiled = call.program.second_backward(call.missing, chain)
+            compiled, reads = call.program.second_backward(call.missing, chain)
+            values, laid = _read(ctx, reads)
+            laid += [g.detach().contiguous() for _, g in there]
             found = [*compiled([*values, *laid])]
         if torch.is_grad_enabled():
             known = {n: t for n, t in zip(ctx.plan, ctx.leads, strict=True) if type(n) is int}
@@ -164,6 +165,25 @@ class Derivative(torch.autograd.Function):
             else:
                 _bring(lead.grad_fn, [found[each] for each in n])
         return tuple(result)
+
+
+def _read(node: Any, reads: Collection[int]) -> tuple[list[Any], list[Any]]:
+    """The values of the call, and those behind them, that a derivative has saved.
+
+    None in the place of one that was written to, if it is not among those that it ``reads``.
+    """
+    values = [*node.call.values]
+    places = [n for n, t in enumerate(values) if isinstance(t, torch.Tensor)]
+    places += range(len(values), len(values) + node.count)
+    needed = {at for at, n in enumerate(places) if n in reads}
+    saved = unpacked(node._raw_saved_tensors, needed)
+    saved = [*node.saved_tensors] if saved is None else saved
+    for n, t in zip(places, saved):
+        if n < len(values):
+            values[n] = t
+    if any(values[n] is None for n in reads if n < len(values)):  # by then it was written to
+        raise RuntimeError(CHANGED)
+    return values, saved[len(saved) - node.count :]
 
 
 _derivative: Callable[..., Any] = super(torch.autograd.Function, Derivative).apply

@@ -93,6 +93,15 @@ def is_untracked(t: torch.Tensor) -> bool:
     return t._is_view() and t.requires_grad and (is_outdated(t) or t.grad_fn is None)
 
 
+def is_recorded(t: torch.Tensor) -> bool:
+    """Whether ``t`` was made where gradients are on, as far as a view tells: one that was not
+    refuses to be written something with a gradient."""
+    if not t._is_view() or t.is_inference():
+        return torch.is_grad_enabled()
+    without = torch._C._autograd.CreationMeta.NO_GRAD_MODE
+    return torch._C._autograd._get_creation_meta(t) != without
+
+
 def is_of_function(t: torch.Tensor) -> bool:
     """Whether ``t``, which has a gradient, is a view that a custom function made, or one of it."""
     if not t.requires_grad or t.grad_fn is None or not t._is_view():

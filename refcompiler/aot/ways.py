@@ -165,7 +165,7 @@ _results = super(torch.autograd.Function, Results).apply
 def apart(program: Any, *inputs: Any) -> list[Any]:
     """As :data:`refcompiler.aot.function.apply`, with a function of autograd for each way."""
     own: Program = program[0] if type(program) is tuple else program
-    active = tuple([n for n in own.partly if inputs[n].grad_fn or inputs[n]._backward_hooks])
+    active = tuple([n for n in own.partly if inputs[n].grad_fn or _is_hooked(inputs[n])])
     plan = own.ways.get(active)
     if plan is None:
         plan = own.ways[active] = Ways.of(own, active, inputs)
@@ -187,6 +187,10 @@ def apart(program: Any, *inputs: Any) -> list[Any]:
             if call.returned:
                 call.returned[n] = Reference(t)
     return results
+
+
+def _is_hooked(t: torch.Tensor) -> bool:
+    return bool(t._backward_hooks or t._post_accumulate_grad_hooks)
 
 
 def _mark(call: Any) -> torch.Tensor:

@@ -125,8 +125,12 @@ class Wrapper:
         check: Callable[..., bool] | None,
         overlapping: Callable[..., Any] | None = None,
     ) -> Callable[..., Any]:
-        """``check`` says whether a call's inputs are apart, else ``overlapping`` serves it."""
+        """``check`` says whether a call's inputs are apart, else ``overlapping`` serves it.
+
+        ``grad_mode``: whether gradients are on, and matter.
+        """
         self.grad_mode = grad_mode
+        self.recording = torch.is_grad_enabled()
         self._refuse(uncompiled)
         if isinstance(run, Program):
             self._packed()
@@ -138,7 +142,7 @@ class Wrapper:
             self._count_early()
         for n, output in enumerate(self.seen.outputs):
             if isinstance(output, ViewOf) and output.view.before:  # what is compiled may write
-                self._output(n, output, (), grad_mode)
+                self._output(n, output, ())
         self._run(run, grad_mode, autocast)
         count = len(self.seen.slots)
         self.new = dict(zip(self.written, self.results[count:]))
@@ -153,7 +157,7 @@ class Wrapper:
             self._gates(run.gates.levels, run.turns)
         for write in self.seen.writes:
             self._write(write)
-        self._return(grad_mode)
+        self._return()
         return self._compile()
 
     def _refuse(self, uncompiled: Callable[..., Any]) -> None:
@@ -180,6 +184,7 @@ class Wrapper:
             name = self.values[place]
             is_leaf = place < len(leaves) and leaves[place]
             self.partly += [*([] if is_leaf else [f"{name}.grad_fn"]), f"{name}._backward_hooks"]
+            self.partly.append(f"{name}._post_accumulate_grad_hooks")
 
     def _packed(self) -> None:
         """Calls whose saved tensors hooks are to have as they are before a write of the graph."""
@@ -198,9 +203,10 @@ class Wrapper:
         for write in self.seen.writes:
             name = self.values[write.place]
             if write.requires_grad and (write.tracked or write.counted) and name[0] == "x":
-                whole = write.tracked and write.place in self.loose
-                view = "" if whole else f" and {name}._is_view()"
-                tests.append(f"{name}._backward_hooks{view}")
+                if write.tracked and write.place in self.loose:
+                    tests.append(f"{name}._backward_hooks")
+                tells = f"({name}._backward_hooks or {name}.retains_grad)"
+                tests.append(f"{tells} and {name}._is_view()")
                 if write.tracked and write.place not in self.written:
                     # Of a leaf, eager refuses a write that changes nothing, too.
                     tests += [f"{name}.is_leaf", f"{name}._is_view() and {name}._base.is_leaf"]
@@ -348,7 +354,7 @@ class Wrapper:
                     self._write(write)
             self._count()  # behind it, a view of what was written to has another function
             if key[0] == VIEW:
-                self._output(key[1], self.seen.outputs[key[1]], (), self.grad_mode)
+                self._output(key[1], self.seen.outputs[key[1]], ())
         if not level.apart or not self.partly:
             self.lines += self._passed(index, level)
             return
@@ -423,18 +429,18 @@ class Wrapper:
             self.lines.append(f"counted(({', '.join(self.more)}, ))")
             self.more.clear()
 
-    def _return(self, grad_mode: bool) -> None:
+    def _return(self) -> None:
         self._count()
         names: list[str] = []
         late: list[Output] = []  # views of what has its memory by then
         for n, output in enumerate(self.seen.outputs):
             is_late = isinstance(output, ViewOf) and output.moved
             late += [output] * is_late
-            names.append(f"o{n}" if is_late else self._output(n, output, names, grad_mode))
+            names.append(f"o{n}" if is_late else self._output(n, output, names))
         for move in self.seen.moves:
             self._move(move, names[move.output])
         for output in late:
-            self._output(self.seen.outputs.index(output), output, names, grad_mode)
+            self._output(self.seen.outputs.index(output), output, names)
         names = names[: len(names) - len(self.seen.moves)]
         if self.kept:
             self.names["keep"] = keep
@@ -465,7 +471,7 @@ class Wrapper:
             self.names["counted"] = counted
             self.lines.append(f"counted(({f'{target}, ' * (move.times - 1)}))")
 
-    def _output(self, n: int, output: Output, names: Sequence[str], grad_mode: bool) -> str:
+    def _output(self, n: int, output: Output, names: Sequence[str]) -> str:
         match output:
             case Plain(value):
                 return self.text(value) if type(value) in SYMBOLS else self.constant("c", value)
@@ -491,17 +497,17 @@ class Wrapper:
                 return f"o{n}"
         assert view is not None
         if view.over is not None:
-            base = self._over(view.over, names, grad_mode)
-        self._view(f"o{n}", base, view, grad_mode)
+            base = self._over(view.over, names)
+        self._view(f"o{n}", base, view)
         return f"o{n}"
 
-    def _over(self, over: Over, names: Sequence[str], grad_mode: bool) -> str:
+    def _over(self, over: Over, names: Sequence[str]) -> str:
         kind, n = over
         if kind == GIVEN:
             return self.values[n]
-        return self._output(n, self.seen.outputs[n], names, grad_mode)
+        return self._output(n, self.seen.outputs[n], names)
 
-    def _view(self, name: str, base: str, view: View, grad_mode: bool) -> None:
+    def _view(self, name: str, base: str, view: View) -> None:
         managers = []
         if name in self.there:
             return
@@ -510,9 +516,9 @@ class Wrapper:
             self.lines.append(f"{name} = {base}.{'detach()' if view.apart < 0 else 'data'}")
             self._written_apart(name, view)
             return
-        if view.grad_mode and not grad_mode:
+        if view.grad_mode and not self.recording:
             managers.append("enable_grad()")
-        elif not view.grad_mode and grad_mode:
+        elif not view.grad_mode and self.recording:
             managers.append("no_grad()")
         if view.replay is not None:
             numbers = f", {self.listed(view.numbers)}" if view.numbers else ""

@@ -28,6 +28,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
 )
+from torch.autograd.graph import get_gradient_edge
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import base_types
 from torch.overrides import TorchFunctionMode
@@ -485,7 +486,18 @@ def _with_plain_float(value: Any) -> Any:
 
 
 def _is_no_change(tensor: torch.Tensor, requires_grad: bool = True) -> bool:
-    return tensor.requires_grad == requires_grad
+    if tensor.requires_grad != requires_grad:
+        return False
+    return not (requires_grad and tensor._is_view() and _leads_nowhere(tensor))
+
+
+def _leads_nowhere(view: torch.Tensor) -> bool:
+    """Whether it was made without gradients, and only says that it requires one, as its base."""
+    try:
+        get_gradient_edge(view)
+    except (RuntimeError, ValueError):
+        return True
+    return False
 
 
 def is_setter(function: Any) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from refcompiler.ambient import outside_transformations
 from refcompiler.capture.guarding import Guarding
-from refcompiler.capture.kinds import is_alien
+from refcompiler.capture.kinds import is_alien, is_outdated
 from refcompiler.capture.signals import Break
 from refcompiler.guards.kinds import TensorMeta, metadata, separate
 from refcompiler.guards.parameters import is_new
@@ -53,6 +53,8 @@ class Inputs(Guarding):
                 raise Break("tensor-kind", f"{source} has layout {value.layout}")
             if torch._C._functorch.is_functorch_wrapped_tensor(value):
                 raise Break("higher-order", f"{source} belongs to a function transformation")
+            if is_outdated(value):
+                raise Break("tensor-kind", f"{source} is a view older than a write to its base")
             fake = self.sizes.tensor(value, source)
             if fake is None:
                 with outside_transformations():

@@ -117,6 +117,16 @@ def is_structseq(kind: type) -> bool:
     return type(fields) is int and fields == getattr(kind, "n_sequence_fields", None)
 
 
+def is_outdated(value: torch.Tensor) -> bool:
+    """Whether autograd has an error for whoever asks what made it: it is a view that was made
+    without gradients, of what was written to since."""
+    try:
+        _ = value.is_leaf
+    except RuntimeError:
+        return True
+    return False
+
+
 def is_alien(value: torch.Tensor) -> bool:
     """A tensor that no graph holds: sparse, nested or quantized, or a plain view of a wrapper's."""
     with torch._C.DisableTorchFunction():

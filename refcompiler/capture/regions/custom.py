@@ -246,9 +246,13 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
             )
         except Restart as signal:
             error = signal.__cause__
-            if given is ways[0] or not isinstance(error, _OF_NONE):
+            if given is ways[0] or given and not isinstance(error, _OF_NONE):
                 raise
-            failing[given] = type(error)(*error.args)
+            if isinstance(error, _OF_NONE):
+                failing[given] = type(error)(*error.args)
+            else:
+                why = f"{cls.__name__}.backward cannot be captured where no output has a gradient"
+                failing[given] = TypeError(f"{why} ({error})")
     operands = list(tensors)
     places = {id(t): i for i, t in reversed(list(enumerate(operands)))}
     lifted = _distinct([t for each in backwards.values() for t in each.scope.lifted])
@@ -327,8 +331,8 @@ def _given_gradients(
     if len(own) > _MOST_WAYS:
         why = f"{cls.__name__} has {len(own)} outputs and does not materialize gradients"
         raise refusal(m, why)
-    sizes = range(len(own), 0, -1)
-    return [given for size in sizes for given in combinations(own, size)] or [()]
+    sizes = range(len(own), -1, -1)  # also none: a function of a list gives nothing for the others
+    return [given for size in sizes for given in combinations(own, size)]
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:

@@ -697,6 +697,9 @@ check("gradient of a result by another", _straight_through)(
 check("hook on one of several results", _called_with_none)(
     test_hooks.test_hooks_on_one_of_several_results_are_called_with_gradients
 )
+check("hook on a leaf", lambda p: p.setattr(function, "spare", _nothing_of))(
+    lambda: test_hooks.test_hooks_on_leaves_are_not_told_of_nothing(True, True)
+)
 check("hook on a view of an inner result", _straight_through)(
     test_hooks.test_hooks_on_views_of_inner_results_and_on_written_inputs
 )

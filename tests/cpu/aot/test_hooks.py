@@ -118,6 +118,23 @@ def test_a_hook_on_a_view_that_is_written_to() -> None:
     assert _both(program, scenario) > 4
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_view_that_is_written_to_and_keeps_its_gradient() -> None:
+    def program(part: Any, w: Any) -> Any:
+        turned = part.view(2, 2)
+        turned.mul_(w)
+        return turned
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x, w = _leaf(n), torch.full((), 2.0, requires_grad=True)
+        part = (x * 1).view(4)
+        part.retain_grad()
+        call(part, w).sum().backward()
+        return [part.grad, x.grad, w.grad]
+
+    assert _both(program, scenario) == 6
+
+
 def test_a_hook_on_a_view_that_is_written_to_without_gradients() -> None:
     def program(part: Any) -> Any:
         older = part * 2
@@ -307,6 +324,23 @@ def test_a_checkpoint_around_a_compiled_module(backend: str) -> None:
     for found, wanted in zip(sides[:2], sides[2:], strict=True):
         for a, b in zip(found, wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_checkpoint_gives_back_what_is_saved_once_for_all_stages() -> None:
+    def program(x: Any, w: Any) -> Any:
+        y = (x * w).sin()
+        return y, (y * w).tanh()
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        x, w = _leaf(n), _leaf(2)
+        first, second = checkpoint(lambda *given: call(*given), x, w, use_reentrant=False)
+        told: list[Any] = []
+        first.register_hook(lambda g: told.append(g.clone()))
+        (first * second).sum().backward(retain_graph=True)
+        (first + second).sum().backward()
+        return [*told, x.grad, w.grad]
+
+    assert _both(program, scenario) == 8
 
 
 @pytest.mark.parametrize("also", [False, True])
@@ -504,3 +538,39 @@ def test_hooks_on_results_are_called_in_eagers_order(
     call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
     for order in (range(count), [2, *range(2), *range(3, count)], range(count)[::-1]):
         assert run(call, order) == run(program, order)
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("before", [True, False])
+def test_hooks_on_leaves_are_not_told_of_nothing(late: bool, before: bool) -> None:
+    """Also those that were registered when the graph had run, and those behind the sum."""
+
+    def scenario(call: Callable[..., Any], n: int) -> list[Any]:
+        leaves = _leaf(n), _leaf(n + 1)
+        told: list[Any] = []
+        several: list[Any] = []
+
+        def register() -> None:
+            for at, leaf in enumerate(leaves):
+                if before:
+                    leaf.register_hook(lambda g, at=at: told.append((at, g is None)))
+                leaf.register_post_accumulate_grad_hook(
+                    lambda p, at=at: told.append((at, "sum", p.grad is None))
+                )
+            if before:
+                register_multi_grad_hook(
+                    leaves, lambda found: several.append([g is None for g in found])
+                )
+
+        if not late:
+            register()
+        results = call(*leaves)
+        if late:
+            register()
+        for part in ([0], [1], [0, 1]):
+            sum(results[at].sum() for at in part).backward(retain_graph=True)
+            told.append(part)
+        (results[0].sum() + leaves[1].sum()).backward()
+        return [*told, *several, *[leaf.grad for leaf in leaves]]
+
+    assert _both(lambda x, w: (x.sin(), w * 2), scenario) >= 22

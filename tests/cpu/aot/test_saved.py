@@ -424,3 +424,64 @@ def test_an_argument_of_a_checkpoint_is_saved_as_the_tensor_that_it_is(program: 
     assert seen[:4] == seen[4:]
     assert sum(bool(error) for *_, error in seen) == (0 if program is _read_as_it_is else 4)
     assert not refcompiler.counters()["uncompiled"]
+
+
+def test_an_error_of_a_saved_tensor_hook_is_the_backwards() -> None:
+    """Nobody asks once more, as for what other results have left."""
+    left = ["not found"]
+
+    def unpack(t: Any) -> Any:
+        if left:
+            raise RuntimeError(left.pop())
+        return t
+
+    call = refcompiler.compile(lambda x: (x.sin(), x.exp()), backend="aot_eager", fullgraph=True)
+    x = torch.randn(4, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, unpack):
+        results = call(x)
+    with pytest.raises(RuntimeError, match="not found"):
+        sum(results).sum().backward()
+    refcompiler.reset()
+
+
+class _Left(torch.autograd.Function):
+    """Leaves one operand with ``ctx``, and has autograd save another."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, w: Any) -> Any:
+        ctx.x = x
+        ctx.save_for_backward(w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (w,) = ctx.saved_tensors
+        return gradient * w, gradient * ctx.x
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+@pytest.mark.parametrize("also", [False, True])
+def test_writes_to_what_a_function_has_left_with_its_context(also: bool, backend: str) -> None:
+    """They do not count, and are read; what autograd has saved too tells of them."""
+
+    def program(x: Any, w: Any) -> Any:
+        return _Left.apply(x, w) + (x.sin() if also else 0)
+
+    for write in (None, 0, 1):
+        sides = []
+        for each in (refcompiler.compile(program, backend=backend, fullgraph=True), program):
+            leaves = [(torch.arange(4.0) + n).requires_grad_() for n in range(2)]
+            given = [t * 1 for t in leaves]
+            result = each(*given)
+            if write is not None:
+                with torch.no_grad():
+                    given[write].add_(1)
+            try:
+                result.sum().backward()
+                sides.append([t.grad.tolist() for t in leaves])  # type: ignore[union-attr]
+            except RuntimeError as error:
+                sides.append(str(error).partition(":")[0])
+        assert sides[0] == sides[1] and (type(sides[0]) is str) == (
+            write == 1 or write == 0 and also
+        )
+    refcompiler.reset()

@@ -167,6 +167,34 @@ def test_second_derivatives_are_of_what_leaves_were(name: str) -> None:
     assert not refcompiler.counters()["uncompiled"]
 
 
+def test_second_derivatives_ask_for_what_they_read_alone() -> None:
+    """What another result has saved is written to between the derivatives: no error of theirs."""
+
+    def program(x: Any, w: Any) -> Any:
+        x.relu_()
+        return x.exp(), F.dropout(w.sin(), 0.3) * w
+
+    sides = []
+    for each in (refcompiler.compile(program, backend="aot_eager", fullgraph=True), program):
+        torch.manual_seed(3)
+        x, w = (torch.randn(4, requires_grad=True) for _ in range(2))
+        given = x * 1
+        first, second = each(given, w)
+        gradients = torch.autograd.grad(second.sum(), w, create_graph=True)
+        gradients += torch.autograd.grad(first.sum(), x, create_graph=True)
+        given.add_(1)
+        seen: list[Any] = []
+        for gradient in gradients:
+            try:
+                found = torch.autograd.grad(gradient.sum(), [x, w], allow_unused=True)
+                seen += [None if t is None else t.tolist() for t in found]
+            except RuntimeError as error:
+                seen.append(str(error).partition(":")[0])
+        sides.append(seen)
+    assert sides[0] == sides[1] and type(sides[0][-1]) is str
+    assert not refcompiler.counters()["uncompiled"]
+
+
 def test_a_call_notes_no_inputs_that_autograd_keeps() -> None:
     """Second derivatives find those there, unless hooks pack them; nothing keeps the others."""
     call, _ = compiled(lambda x, w, v: (x * w).sin() + v)

@@ -85,3 +85,59 @@ def test_a_view_made_without_gradients(program: Callable[..., Any]) -> None:
             same = isinstance(mine, torch.Tensor) and isinstance(eager, torch.Tensor)
             assert torch.equal(mine, eager) if same else mine == eager
     assert refcompiler.counters()["uncompiled"] == 0
+
+
+def test_a_view_made_without_gradients_that_is_to_require_one() -> None:
+    """As its base does it says that it requires one before; only then it is a leaf of its own."""
+
+    def program(x: Any) -> Any:
+        view = x.view(2, 2)
+        view.requires_grad_()
+        return view, x * 2
+
+    sides = []
+    for each in (refcompiler.compile(program, backend="aot_eager"), program):
+        x = torch.arange(4.0, requires_grad=True)
+        with torch.no_grad():
+            view, _ = each(x)
+        (view * 3).sum().backward()
+        sides.append((view.grad, x.grad, view.is_leaf))
+    assert torch.equal(sides[0][0], sides[1][0]) and sides[0][1:] == sides[1][1:] == (None, True)
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+@pytest.mark.parametrize("made", [True, False])
+def test_a_view_made_without_gradients_refuses_to_be_written_one(made: bool, tracked: bool) -> None:
+    def program(x: Any, y: Any) -> Any:
+        base = x.detach() * 2 if made else x.detach()
+        with torch.no_grad():
+            view = base.view(2, 2)
+        return base, view, view * 2, y * 2
+
+    for each in (refcompiler.compile(program, backend="aot_eager", fullgraph=True), program):
+        x = torch.arange(4.0, requires_grad=tracked)
+        _, view, *_ = each(x, torch.ones(4, requires_grad=tracked))
+        view.mul_(2)
+        with pytest.raises(RuntimeError, match="created in no_grad mode"):
+            view.mul_(torch.ones(2, 2, requires_grad=True))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_an_input_that_is_a_view_older_than_a_write(backend: str) -> None:
+    """Without gradients nobody asks what made it."""
+
+    def program(x: Any, y: Any) -> Any:
+        with torch.no_grad():
+            z = y * 2
+        return x * 2, z
+
+    sides = []
+    for each in (refcompiler.compile(program, backend=backend), program):
+        x = torch.arange(4.0, requires_grad=True) * 1
+        with torch.no_grad():
+            view = x[:2]
+        x[0] = 3
+        first, second = each(x, view)
+        first.sum().backward()
+        sides.append((first.detach(), second))
+    assert all(map(torch.equal, *sides))

@@ -45,12 +45,18 @@ def _written(x: Any, y: Any, s: Any) -> Any:
     return x * 2, y * y, y.exp()
 
 
+def _lists(x: Any, y: Any, s: Any) -> Any:
+    """Autograd's function of a list runs once, though nothing here reads what it saves."""
+    a, b = torch._foreach_mul([x, y], 0.5)
+    return a.sin(), a.cos() * b, torch._foreach_neg([s])[0]
+
+
 def _draws(x: Any, y: Any, s: Any) -> Any:
     return F.dropout(x * s, 0.5), F.dropout(y, 0.5), s * 1
 
 
 ORDERS = [(0,), (1, 0), (0, 1, 2), (None,), (0, None), (2, 1)]
-PROGRAMS = [_apart, _trunk, _inner, _written, _draws]
+PROGRAMS = [_apart, _trunk, _inner, _written, _lists, _draws]
 
 
 def _given(kinds: str) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -99,7 +105,7 @@ def test_each_result_has_its_own_way(program: Callable[..., Any], dynamic: bool)
     backend = Compiler(separate_reads=True, eager_draws=True)
     call = refcompiler.compile(program, backend=backend, fullgraph=True, dynamic=dynamic)
     count = errors = 0
-    for kinds in ("ccc", "lcc", "vcl"):
+    for kinds in ("ccc", "lcc", "vcl", "lll"):
         if program is _written and kinds[0] != "c":
             continue
         for order, retain, hooked in itertools.product(ORDERS, (False, True), (False, True)):
@@ -108,7 +114,7 @@ def test_each_result_has_its_own_way(program: Callable[..., Any], dynamic: bool)
             count += _same(found, wanted)
             errors += isinstance(wanted[-1], str)
     assert count > 150 and errors and set(backend.reasons) == {None}
-    assert len(backend.forward) == refcompiler.counters()["graphs"] <= 3
+    assert len(backend.forward) == refcompiler.counters()["graphs"] <= 4
 
 
 def test_no_way_is_taken_twice_or_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

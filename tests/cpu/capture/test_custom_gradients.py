@@ -104,6 +104,25 @@ def a_backward_that_looks_for_no_none():
     return lambda x, y: Careless.apply(x)[0] + y, pairs()
 
 
+class Quiet(torch.autograd.Function):
+    """Gives nothing where it is given nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None if gradient is None else gradient * 3
+
+
+@cases(graphs=1)
+def no_output_has_a_gradient():
+    """Autograd's function of a list calls those of all operands."""
+    return lambda x, y: torch._foreach_mul([Quiet.apply(x), y], 2.0)[1], pairs()
+
+
 class Four(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
