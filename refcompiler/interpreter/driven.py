@@ -77,7 +77,7 @@ def _runs(value: Any) -> bool:
     """An asynchronous generator is said to run while it awaits, too."""
     if not is_running(value):
         return False
-    return type(value) is not AsyncGeneratorType or value.ag_frame.f_back is not None
+    return type(value) is not AsyncGeneratorType or frame_of(value).f_back is not None
 
 
 def driven_by(value: Any) -> Activation:
