@@ -222,7 +222,7 @@ class Memory:
         ours = {n for made in births.values() for n in made if n not in self.plan.offsets}
         self._made = frozenset(ours)
         births = {
-            place: [n for n in made if n in ours and n not in self.sums]
+            place: [n for n in made if n in ours and n not in self.sums and not n.begin]
             for place, made in births.items()
         }
         deaths = {

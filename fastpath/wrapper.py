@@ -77,6 +77,11 @@ def allocated(t: torch.Tensor) -> tuple[torch.Tensor, int]:
     return t, t.data_ptr()
 
 
+def span(node: Node) -> Any:
+    """How many elements of memory there are from its first to its last."""
+    return 1 + sum((n - 1) * step for n, step in zip(node.shape, node.strides, strict=True))
+
+
 def _is(value: Any, nodes: Collection[Node]) -> bool:
     return isinstance(value, Tensor) and value.node in nodes
 
@@ -221,10 +226,16 @@ class Wrapper:
         name = f"b{self._count}"
         self._count += 1
         shape, strides = self.numbers.texts(own.shape), self.numbers.texts(own.strides)
-        self.lines.append(
-            f"{name} = empty({shape}, {strides}, dtype={self._dtype(node.dtype)}, "
-            f"device={self._device()})"
-        )
+        kind = f"dtype={self._dtype(node.dtype)}, device={self._device()}"
+        text = f"empty({shape}, {strides}, {kind})"
+        if node.begin is not None:
+            root, further = node.begin
+            begin = self.numbers.text(further)
+            if root is not None:
+                begin = self.numbers.variable(f"{root.name}.storage_offset() + {begin}")
+            whole = f"({begin} + {self.numbers.text(span(node))},)"
+            text = f"as_strided(empty({whole}, (1,), {kind}), {shape}, {strides}, {begin})"
+        self.lines.append(f"{name} = {text}")
         self._variable[node] = name
         return name
 
@@ -576,7 +587,7 @@ class Wrapper:
             node = self._variable[t.node]
             geometry = [node, self._literal(t.shape), self._literal(t.strides)]
             if t.offset:  # in the memory, where what is kept and some results begin somewhere
-                inside = kept or (isinstance(t.node, Result) and t.node.inside)
+                inside = kept or t.node.begin or (isinstance(t.node, Result) and t.node.inside)
                 begin = f"{node}.storage_offset() + " if inside else ""
                 geometry.append(f"{begin}{self._literal(t.offset)}")
             text = f"{node}.t()" if turned(t) else f"as_strided({', '.join(geometry)})"

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specs import dtypes
+from specs.dtypes import TensorType
+
 Shape = Sequence[int]
 Strides = tuple[int, ...]
 # An operand: its sizes and its strides.
@@ -151,6 +154,28 @@ def transformed(
     return in_order(shape, [*order, *inner[end:]])
 
 
+def scaled_by_powers(shape: Shape, x: Any, by: Any) -> Strides:
+    """Of ``ldexp`` on a CPU, whose kernel takes floats and whole numbers and fills a tensor that is
+    made like ``x``. Else it multiplies: by powers of a number, which lie in order, or of a tensor
+    without dimensions, where ``x`` is of another dtype than numbers have; cast first if need be.
+    """
+    size, (kind, power) = tuple(x.shape), (str(t.dtype).removeprefix("torch.") for t in (x, by))
+    if dtypes.is_float(kind) and not (dtypes.is_float(power) or dtypes.is_complex(power)):
+        alone = size == tuple(shape)
+        own = like(size, x.stride())
+        return own if alone else elementwise(shape, [(size, x.stride()), (by.shape, by.stride())])
+    exponents = TensorType(power, tuple(by.shape))
+    if dtypes.is_float(kind) and kind != "float32" or dtypes.is_complex(kind):
+        powers = dtypes.result_type([TensorType(kind), exponents])
+        steps = like(by.shape, by.stride()) if powers != power else by.stride()
+        steps = elementwise(by.shape, [(by.shape, steps), ((), ())])
+    else:
+        powers, steps = dtypes.result_type([2.0, exponents]), contiguous(by.shape)
+    common = dtypes.result_type([TensorType(kind, size), TensorType(powers, exponents.shape)])
+    own = like(size, x.stride()) if common != kind else x.stride()
+    return elementwise(shape, [(size, own), (by.shape, steps)])
+
+
 # Operators of losses and activations whose results eager's CPU kernels lay out so: contiguous
 # whatever the operands are, or as an operator on the elements of the named operands, in that order.
 CONTIGUOUS = frozenset(
@@ -168,8 +193,7 @@ CONTIGUOUS = frozenset(
 )
 #: Those that eager makes contiguous if they are of complex numbers.
 CONTIGUOUS_OF_COMPLEX = frozenset({"aten.angle.default"})
-# ``:copied`` is an operand of which something elementwise is made first, ``:in order`` a power of a
-# number, which is contiguous.
+# ``:copied`` is an operand of which something elementwise is made first.
 BY_OPERANDS = {
     "aten._prelu_kernel_backward.default": ("self", "weight", "grad_output"),
     "aten.addcdiv.default": ("self", "tensor1", "tensor2"),
@@ -182,7 +206,6 @@ BY_OPERANDS = {
     "aten.hardswish_backward.default": ("grad_output", "self"),
     "aten.igamma.default": ("self", "other"),
     "aten.igammac.default": ("self", "other"),
-    "aten.ldexp.Tensor": ("self", "other:in order"),
     "aten.logit_backward.default": ("grad_output", "self"),
     "aten.mish_backward.default": ("grad_output", "self"),
     "aten.mse_loss.default": ("self", "target"),
@@ -238,11 +261,12 @@ ONE_LIKE = {
 # Reductions that may be asked to reduce nothing, which then is a copy.
 OF_NO_DIMENSION = frozenset({"aten.all.dims", "aten.any.dims"})
 
+_LDEXP = "aten.ldexp.Tensor"
 _RRELU = "aten.rrelu_with_noise_backward.default"  # a product with the noise, or as leaky_relu's
 
 # Those that :func:`of_result` knows.
 OF_THE_CPU = CONTIGUOUS | BY_OPERANDS.keys() | ONE_LIKE.keys() | OF_NO_DIMENSION
-OF_THE_CPU |= LIKE_IMAGES.keys() | {"aten.roll.default", _RRELU}
+OF_THE_CPU |= LIKE_IMAGES.keys() | {"aten.roll.default", _LDEXP, _RRELU}
 
 
 def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | None:
@@ -268,6 +292,11 @@ def of_result(name: str, shape: Shape, args: Mapping[str, Any]) -> Strides | Non
     if name in ONE_LIKE:
         model = args[ONE_LIKE[name]]
         return like(shape, model.stride()) if tuple(model.shape) == tuple(shape) else None
+    if name == _LDEXP:
+        try:
+            return scaled_by_powers(shape, args["self"], args["other"])
+        except TypeError:  # of dtypes that are not the specification's
+            return None
     names = BY_OPERANDS.get(name, ())
     if name == _RRELU:
         drawn = args["training"] and args["upper"] - args["lower"] > 1e-6
@@ -281,8 +310,6 @@ def _operand(args: Mapping[str, Any], name: str) -> Laid:
     """As :data:`BY_OPERANDS` names it."""
     name, _, made = name.partition(":")
     size, steps = args[name].shape, args[name].stride()
-    if made == "in order":
-        return size, contiguous(size)
     return size, elementwise(size, [(size, steps), ((), ())]) if made else steps
 
 

@@ -21,6 +21,9 @@ Rule = Callable[[Any, Any, dict[str, Any]], Any]
 
 def _filled(argument: str | int, lowering: Any, val: Any, bound: dict[str, Any]) -> Tensor:
     value = bound[argument] if isinstance(argument, str) else argument
+    if isinstance(value, Size) and name_of(val.dtype) in ("int64", "float32", "float64"):
+        dtype = name_of(val.dtype)
+        return lowering.output(val, lambda i: E.cast(E.position(constant(value)), dtype), "fill")
     if not isinstance(value, (bool, int, float, complex)):
         raise NotLowered("a fill value that is not a number")
     dtype = name_of(val.dtype)

@@ -14,7 +14,7 @@ from fastpath.ir import expr as E
 from fastpath.ir.expr import Expr
 from fastpath.ir.index import ZERO, constant
 from fastpath.ir.program import Position, Scalar, Tensor
-from fastpath.ir.size import Size, hint
+from fastpath.ir.size import Size, hint, surely
 from fastpath.ir.types import name_of
 from specs.dtypes import (
     BYTES,
@@ -132,6 +132,13 @@ def _converted(name: str) -> re.Pattern[str]:
     return re.compile(rf"\b(const|rounded)\({name}\)|\b{name} == 1\b")
 
 
+def _asked_of_sizes(name: str, when: str) -> list[str]:
+    """The names in ``when``, without what is known of a size: it is a number, which the dtypes that
+    it is admitted to have, and whether it is 0 a kernel asks."""
+    known = rf"\b(fits|is_number)\({name}\)|\b{name} (!= 0|is None)"
+    return re.findall(r"\w+", re.sub(known, "", when))
+
+
 def _largest(dtype: str) -> float:
     return torch.finfo(getattr(torch, dtype)).max if is_float(dtype) else math.inf
 
@@ -177,7 +184,7 @@ class Elementwise:
             rest = "" if operand else _converted(name).sub("", lowering)
             told = not known or re.search(rf"\b{name}\b", rest) is not None
         else:
-            told = not operand or re.search(rf"\b{name}\b", row.when) is not None
+            told = not operand or name in _asked_of_sizes(name, row.when)
         if told or "plain" in lowering:
             raise NotLowered("a number that is another one in each call")
 
@@ -213,6 +220,11 @@ class Elementwise:
         if reason:
             raise NotLowered(f"strict numerics: {reason}")
 
+    def _may_raise(self) -> bool:
+        """Whether eager asks a divisor that is no plain number, and whether it may be 0."""
+        other = self.arguments.get("other")
+        return self.device == "cpu" and not (isinstance(other, Size) and surely(0, other))
+
     def _names(self, index: Position) -> dict[str, Any]:
         c = self.computation
 
@@ -243,7 +255,7 @@ class Elementwise:
             plain=self.arguments,
             pair=E.pair,
             conj=E.conj,
-            nonzero=_nonzero if self.device == "cpu" else lambda value: value,
+            nonzero=_nonzero if self._may_raise() else lambda value: value,
         )
         for name, value in self.arguments.items():
             if isinstance(value, Tensor):

@@ -278,8 +278,10 @@ def bounded(value: Expr, bounds: Bounds) -> Index:
 
 
 def guarded(value: Expr, guard: Expr) -> Expr:
-    """``value``, where it reads and rejects nothing unless ``guard`` is true."""
-    memo: dict[Expr, Expr] = {}
+    """``value``, where it reads and rejects nothing unless ``guard`` is true, but for what that is
+    computed of, which is read in any case: places that are data come to be asked about themselves.
+    """
+    memo = {e: e for e in inside([guard])}
 
     def visit(e: Expr) -> Expr:
         known = memo.get(e)

@@ -58,6 +58,8 @@ from specs.strides import viewable
 _SPREADS = {f"aten.{name}.correction" for name in ("var", "std", "var_mean", "std_mean")}
 #: Rules that only move elements, as complex numbers too.
 _MOVES = ("view", "copy", "factory", "gather")
+#: Their results lie in as much memory as their first operand, and as far in.
+_COPIES_OF_ALL = ("copy:slice_scatter", "copy:select_scatter")
 _IGNORED = ("layout", "device", "pin_memory", "non_blocking", "memory_format")
 
 
@@ -77,6 +79,7 @@ class Lowering:
         self.sizes = sizes or Sizes()
         self.products = products or {}
         self.origin: dict[Node, torch.fx.Node] = {}  # of what is computed: what it is lowered from
+        self.begins: dict[Node, tuple[Input | None, Number]] = {}  # of what lies in more memory
         self.parameters: list[str] = []
         self.graph, self.target, self.device = graph, target, device or torch.device("cpu")
         self.options = options
@@ -118,6 +121,10 @@ class Lowering:
                 self.values[node] = self._call(node)
         without_copies(self.steps, outputs)
         kept = {self._looked_at(*each) for each in unread(self.steps, outputs, self.looking)}
+        if self.target is CPU:  # others ask for alignment
+            written = self.graph.meta.get(NEW_VALUES, {})
+            for t in tensors_in([o for place, o in enumerate(outputs) if place not in written]):
+                t.node.begin = self.begins.get(t.node)
         program = Program(self.inputs, self.steps, outputs, self.parameters, self.sizes)
         program.kept = kept
         given = [self.values[n] for n in self.graph.graph.find_nodes(op="placeholder")]
@@ -358,7 +365,22 @@ class Lowering:
             first = next(iter(bound.values()))
             if isinstance(first, Tensor) and first.dtype not in row.dtypes:
                 raise NotLowered(f"{first.dtype} is no dtype of its row")
-        return RULES[rule](self, val, bound)
+        made = RULES[rule](self, val, bound)
+        if rule in _COPIES_OF_ALL and isinstance(made.node, Computed):
+            begin = self._beginning(bound["self"], val)
+            if begin != (None, 0):
+                self.begins[made.node] = begin
+        return made
+
+    def _beginning(self, t: Tensor, val: Described) -> tuple[Input | None, Number]:
+        """Where a result begins that is a part, as ``t`` is, of a copy of all that lies there. What
+        shares places with itself is copied alone; where inputs begin no guard says."""
+        if any(step == 0 and not n == 1 for n, step in zip(t.shape, t.strides)):
+            return None, 0
+        if isinstance(t.node, Input):
+            return t.node, t.offset
+        root, begin = self.begins.get(t.node, (None, 0))
+        return (None, val.storage_offset()) if root is None else (root, begin + t.offset)
 
     def _elementwise(
         self,

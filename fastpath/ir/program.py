@@ -16,8 +16,13 @@ Position = tuple[Index, ...]
 
 
 class Node:
-    """A tensor by name, shape, dtype (torch's name) and the strides it has once in memory."""
+    """A tensor by name, shape, dtype (torch's name) and the strides it has once in memory.
 
+    ``begin``: how many elements its memory has before it, if it is returned and there are some,
+    counted from where an input begins in its own.
+    """
+
+    begin: tuple[Input | None, Number] | None = None
     shape: tuple[Any, ...]
     strides: tuple[Any, ...]
 

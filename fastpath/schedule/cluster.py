@@ -420,17 +420,21 @@ class Fusion:
         """Whether every value that ``step`` takes from the cluster is there when it is read."""
         own = dict(zip(step.axes, cluster.place[step]))
         ok = True
+        seen: set[tuple[Node, Position]] = set()  # places that are data are read by many
 
         def check(value: Expr, index: dict[Axis, Index]) -> None:
             nonlocal ok
             for e in own_cost(value)[1]:
                 node, position = e.args[:2]
+                there = tuple(i.substitute(index) for i in position)
+                if (node, there) in seen:
+                    continue
+                seen.add((node, there))
                 if node in cluster.place and node is not step:
-                    there = tuple(i.substitute(index) for i in position)
                     if not _same(node, there, cluster.place[node]):
                         ok = False
                 elif isinstance(node, Pointwise) and node not in self.roots.roots:
-                    check(node.at(tuple(i.substitute(index) for i in position)), {})
+                    check(node.at(there), {})
 
         check(step.value, own)
         return ok

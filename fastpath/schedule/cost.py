@@ -60,18 +60,19 @@ def own_cost(expr: Expr) -> tuple[int, list[Expr]]:
 
 
 def depth(expr: Expr) -> int:
-    """How many operations follow each other in the expression, without what it reads."""
+    """How many operations follow each other in the expression, without what it reads, but with
+    what of the places that it reads is data."""
     found: dict[Expr, int] = {}
     stack = [expr]
     while stack:
         e = stack[-1]
         below = list(e.operands())
         rest = [a for a in below if a not in found]
-        if rest and e.op != "read":
+        if rest:
             stack += rest
             continue
         stack.pop()
-        found[e] = 0 if e.op == "read" else 1 + max((found[a] for a in below), default=0)
+        found[e] = max((found[a] for a in below), default=0) + (e.op != "read")
     return found[expr]
 
 

@@ -461,7 +461,8 @@ class Builder:
         if not kernel.pairs:
             lengthen_units(kernel, self.target.unit)
         if self.target.streams:
-            kernel.streamed = streamed(kernel, self._bytes, self.soon)
+            inside = {n.name for n in cluster.members if n.begin}  # and so may not be aligned
+            kernel.streamed = streamed(kernel, self._bytes, self.soon) - inside
             items = {b.name: itemsize(b.dtype) for b in kernel.buffers}
             kernel.ahead = asked_ahead(kernel, self._bytes, items)
             kernel.asked = asked_within(kernel, self._bytes)

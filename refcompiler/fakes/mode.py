@@ -33,6 +33,7 @@ from specs import strides
 from specs.operators import OPERATORS, Operator
 
 _VIEW = torch.ops.aten.view.default
+_PAD = torch.ops.aten.constant_pad_nd.default
 _LIFT = torch.ops.aten.lift_fresh.default
 _DEVICE = torch.ops.prim.device.default
 # Their result is new memory: channels last if the input is, else contiguous.
@@ -288,6 +289,8 @@ class EagerFakeMode(QuietFakeMode):
                 args = *[t.contiguous() for t in args[:2]], *args[2:]
         result = super().__torch_dispatch__(func, types, args, kwargs)
         count_writes(func, args)
+        if func is _PAD and not all(map(_static, (args[0], result))):
+            return self._laid_as_cut(result, *args[:2])
         if name in _BATCH_NORMS and isinstance(result, tuple):
             return (self._laid_as_batch(result[0], args[0]), *result[1:])
         if name in _GRADIENTS_OF_NORMS and result[0] is not None:
@@ -363,6 +366,16 @@ class EagerFakeMode(QuietFakeMode):
         steps = strides.transformed(shape, given.stride(), dims, halved)
         with self:
             return torch.empty_strided(shape, steps, dtype=given.dtype.to_complex())
+
+    def _laid_as_cut(self, result: torch.Tensor, given: Any, pad: Sequence[Any]) -> torch.Tensor:
+        """What is padded nowhere is a copy of a part, which lies as that."""
+        if any(_hint(n) is None for n in pad) or any(n > 0 for n in pad):
+            return result
+        with self:
+            part = torch.empty_strided(
+                result.shape, given.stride(), dtype=result.dtype, device=result.device
+            )
+            return part.clone()
 
     def _laid_as_batch(self, result: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
         """What a norm makes of the batch ``image``."""
@@ -464,6 +477,7 @@ class Hinted:
 
     shape: tuple[int, ...]
     steps: tuple[int, ...]
+    dtype: torch.dtype
 
     @classmethod
     def of(cls, t: torch.Tensor) -> Hinted | None:
@@ -473,7 +487,7 @@ class Hinted:
         found = [_hint(n) for n in (*t.shape, *t.stride())]
         if any(n is None for n in found):
             return None
-        return cls(tuple(found[: t.dim()]), tuple(found[t.dim() :]))
+        return cls(tuple(found[: t.dim()]), tuple(found[t.dim() :]), t.dtype)
 
     def stride(self) -> tuple[int, ...]:
         return self.steps

@@ -493,8 +493,9 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
 pointwise(
     "bitwise_not.default", "torch.bitwise_not", (SELF,), "bitwise_not(self)", "integral", INTEGRAL
 )
-for _name, _scalar in (("bitwise_left_shift", "lshift"), ("bitwise_right_shift", "rshift")):
-    for _overload, _kind in (("Tensor", "tensor"), ("Tensor_Scalar", "scalar")):
+# What Python's operators call is the same under other names.
+for _name, _scalar in (("left", "lshift"), ("right", "rshift")):
+    for _overload, _kind in (("Tensor", "tensor"), ("Scalar", "scalar")):
         _count = Arg(
             "other",
             _kind,
@@ -502,14 +503,14 @@ for _name, _scalar in (("bitwise_left_shift", "lshift"), ("bitwise_right_shift",
             values=(0, 7),
             promotes=True,
         )
-        pointwise(
-            f"{_name}.{_overload}",
-            f"torch.{_name}",
-            (SELF, _count),
-            f"{_scalar}(self, other)",
-            "shift",
-            INTS,
-        )
+        for _row, _call in (
+            (
+                f"bitwise_{_name}_shift.{'Tensor_' * (_kind == 'scalar')}{_overload}",
+                f"torch.bitwise_{_name}_shift",
+            ),
+            (f"__{_scalar}__.{_overload}", f"torch.Tensor.__{_scalar}__"),
+        ):
+            pointwise(_row, _call, (SELF, _count), f"{_scalar}(self, other)", "shift", INTS)
 
 # -- selection and blending -----------------------------------------------------------------------
 

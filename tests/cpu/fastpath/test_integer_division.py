@@ -95,6 +95,20 @@ def test_powers_of_integers() -> None:
     counted()
 
 
+def test_shifts_as_operators_are_kernels() -> None:
+    """Counts outside of the width too."""
+
+    def shifted(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [x << 2, x >> 1, x << y, (x >> y) & 3, x << 40, x >> 70]
+
+    for dtype in INTS:
+        x, y = torch.randint(0, 120, (50,)).to(dtype), torch.randint(-2, 70, (50,)).to(dtype)
+        y = torch.where(y > 64, -3, y).to(dtype)
+        for found, wanted in zip(compiled(shifted)(x, y), shifted(x, y), strict=True):
+            assert torch.equal(found, wanted) and found.dtype == wanted.dtype
+        counted()
+
+
 def test_on_cuda_nothing_is_asked_of_a_divisor() -> None:
     kernels, _ = kernels_of(program_of(divided, [torch.ones(9).int(), torch.ones(9).int()]))
     every = [

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import fastpath
+import refcompiler
 from fastpath.gpu.compile import machine_code
 from fastpath.gpu.vectors import print_kernel
 from fastpath.ir import pieces
@@ -108,6 +109,33 @@ def test_layouts_and_dtypes_of_pieces() -> None:
     agree(
         lambda a: (torch.cat([a, a + 1], 1), F.pad(a, (1, 0, 0, 2), value=float("nan")).isnan()), x
     )
+
+
+def test_a_copy_of_what_an_operand_lies_in_begins_as_far_in() -> None:
+    """However far that is in a later call, which no guard asks; what is expanded has none."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        twice = torch.slice_scatter(torch.slice_scatter(x, y, 0, 0, 2), y, 0, 1, 3)
+        wide = torch.slice_scatter(x[:1].expand(4, x.shape[1]), y, 0, 1, 3)
+        part = torch.select_scatter(x[1:], y[0], 0, 1)
+        return twice, part, part[1:], wide, torch.slice_scatter(x * 2, y, 0, 1, 3)
+
+    compared = 0
+    for dynamic in (False, True):
+        refcompiler.reset()
+        compiled = refcompiler.compile(program, backend="fastpath", dynamic=dynamic)
+        base = torch.randn(99)
+        for start in (0, 3, 5):
+            for steps in ((7, 1), (9, 1), (1, 5)):
+                x, y = base[start:].as_strided((5, 7), steps), torch.randn(2, 7)
+                for found, wanted in zip(compiled(x, y), program(x, y), strict=True):
+                    assert torch.equal(found, wanted)
+                    assert found.stride() == wanted.stride()
+                    assert found.storage_offset() == wanted.storage_offset(), (start, steps)
+                    compared += 1
+        report = fastpath.last_report()
+        assert report is not None and report.fallback is None and not report.aten_calls
+    assert compared == 90
 
 
 def test_pieces_are_computed_where_they_are_read() -> None:

@@ -59,6 +59,19 @@ def test_searches(dtype: torch.dtype) -> None:
     check(program, x, edges, rows)
 
 
+def test_what_is_sought_in_is_put_together_where_it_is_read() -> None:
+    """Whether a place is in a piece is asked of the place, not of what the place is computed of."""
+
+    def program(x: torch.Tensor, edges: torch.Tensor) -> list[torch.Tensor]:
+        joined, padded = torch.cat([edges[:1] - 1, edges * 2]), F.pad(edges, (1, 1), value=99)
+        place = torch.searchsorted(joined, x, right=True).clamp(max=joined.shape[0] - 1)
+        return [place, joined[place] - x, torch.bucketize(x, padded[1:]), padded[place] * 2]
+
+    sought = numbers((3, 5), torch.float32)
+    for count in (8, 1000):
+        check(program, sought, numbers((count,), torch.float32).sort().values)
+
+
 def test_what_is_sought_in_what_was_found_takes_no_longer_with_each_step() -> None:
     """Data that is shared by positions is visited once, however deep they lie in each other."""
     axis = Axis(7)

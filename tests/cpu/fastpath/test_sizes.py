@@ -213,6 +213,37 @@ def test_a_program_for_each_size_where_none_is_for_all(monkeypatch: pytest.Monke
     assert len(asked) == 3
 
 
+def test_a_size_is_an_operand_of_kernels() -> None:
+    """A divisor, a bound and a value as others are; one that is 0 raises as eager's does."""
+
+    def program(t: torch.Tensor, x: torch.Tensor) -> list[torch.Tensor]:
+        n = x.shape[1]
+        divided = [torch.div(t, n, rounding_mode="trunc"), t // n, t % n, torch.fmod(t, n), x % n]
+        filled = [torch.full_like(x, n), torch.where(t > 3, n, t), n - t]
+        return [
+            *divided,
+            *filled,
+            t.clamp(max=n - 1),
+            t.clamp(1, n),
+            x.clamp(min=n - 4),
+            t % (n - 3),
+        ]
+
+    refcompiler.reset()
+    compiled = refcompiler.compile(program, backend="fastpath", dynamic=True, fullgraph=True)
+    for n in (5, 8, 3, 9):
+        t, x = torch.randint(-40, 99, (33,)), torch.randn(3, n) * 9
+        if n == 3:
+            for each in (program, compiled):
+                with pytest.raises(RuntimeError, match="^ZeroDivisionError$"):
+                    each(t, x)
+            continue
+        for found, wanted in zip(compiled(t, x), program(t, x), strict=True):
+            assert torch.equal(found, wanted) and found.dtype == wanted.dtype
+    report = fastpath.last_report()
+    assert report is not None and report.fallback is None and not report.aten_calls
+
+
 def test_what_sizes_leave_open_is_left_to_aten() -> None:
     """How far a roll goes around depends on the size: that one operator is ATen's, and counted."""
     compiled = refcompiler.compile(lambda x: x.roll(2, 0) + 1, backend="fastpath", dynamic=True)
