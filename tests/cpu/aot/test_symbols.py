@@ -423,3 +423,14 @@ def test_a_dropout_of_nothing_is_its_input(
         for found, want in zip(call(x), program(x), strict=True):
             assert torch.equal(found, want)
     assert not refcompiler.counters()["uncompiled"]
+
+
+@pytest.mark.parametrize("turn", [lambda x: x.t(), lambda x: x.unsqueeze(0)])
+def test_gradients_of_views_of_what_is_expanded(turn: Callable) -> None:
+    """Its elements are one in memory, not to autograd, which knows a view by its steps alone."""
+    call = refcompiler.compile(turn, backend="aot_eager", dynamic=True)
+    for n in (4, 6):
+        x = torch.randn(1, n).expand(n, n).detach().requires_grad_()
+        tangent = torch.randn(turn(x).shape)
+        found, wanted = (torch.autograd.grad(f(x), x, tangent)[0] for f in (call, turn))
+        assert torch.equal(found, wanted) and found.stride() == wanted.stride()
