@@ -154,7 +154,11 @@ def plain_total(iterable: Any, start: Any) -> Any:
 @hidden
 def exact_total(iterable: Any, start: Any) -> Any:
     """What rounding takes from a sum of floats is summed too, and given back in the end, or before
-    the first item that is no number. (Møller's and Knuth's sum of two, with its error.)"""
+    the first item that is no number. (Møller's and Knuth's sum of two, with its error.)
+
+    Nothing is decided by it, as it may not be known yet: it is NaN where the sum has overflowed,
+    which is no larger and no smaller than the zero that changes no sum.
+    """
     lost, floats = 0.0, type(start) is float
     numbers = floats or type(start) is int
     for item in iterable:
@@ -166,15 +170,15 @@ def exact_total(iterable: Any, start: Any) -> Any:
         elif floats and isinstance(item, int) and -(2**63) <= item < 2**63:
             start = start + item
         else:
-            if floats and lost != 0.0 and lost - lost == 0.0:
-                start = start + lost
+            if floats:
+                start = start + (max(-0.0, lost) + min(-0.0, lost))
             numbers = numbers and not floats
             whole = type(item) is int or type(item) is bool
             start = start + item
             floats = numbers and type(start) is float
             numbers = numbers and (floats or whole)
-    if floats and lost != 0.0 and lost - lost == 0.0:  # what overflowed gives nothing back
-        start = start + lost
+    if floats:
+        start = start + (max(-0.0, lost) + min(-0.0, lost))
     return start
 
 

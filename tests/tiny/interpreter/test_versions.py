@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import pytest
 
+from refcompiler.interpreter.helpers import GIVES_BACK, exact_total
 from tests.tiny.interpreter.oracle import check, programs
 
 #: Programs that every Python can read, which the versions answer differently.
@@ -167,3 +169,11 @@ for _version, _programs in (((3, 12), SINCE_312), ((3, 13), SINCE_313)):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
     check(PROGRAMS[name])
+
+
+@pytest.mark.skipif(not GIVES_BACK, reason="sum adds up as its items come")
+def test_a_total_gives_back_what_rounding_took() -> None:
+    items = 0.1, -0.0, 1e16, -1e16, 1e308, float("inf"), float("nan"), 1e-320, 3, True
+    for chosen in itertools.product(items, repeat=3):
+        for start in (0, 0.0, -0.0, 0.7):
+            assert repr(exact_total(chosen, start)) == repr(sum(chosen, start))
