@@ -32,6 +32,7 @@ from refcompiler.capture.lookup import (
     is_heap,
     is_plain,
     is_property,
+    name_at_slots,
     namespace_of,
     shown_name,
 )
@@ -450,7 +451,7 @@ class Attributes(ClassAttributes):
                 self.guard("ABSENT", parent, name)
                 overlaid = DELETED
             if overlaid is DELETED:
-                text = f"'{type(value).__name__}' object has no attribute '{name}'"
+                text = f"'{name_at_slots(type(value))}' object has no attribute '{name}'"
                 raise AttributeError(text, name=name, obj=value)
             return self.lazy(self.slot(external, name), object.__getattribute__(value, name))
         getter_source, getter = self.find_guarded(kind, "__get__")

@@ -6,6 +6,7 @@ Source of the rules: the descriptor guide of CPython's documentation and ``type.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import types
 from abc import ABCMeta
@@ -53,6 +54,16 @@ def shown_name(value: Any) -> str:
         except AttributeError as error:
             return str(error).split("'")[1]
     return kind.__name__
+
+
+_SLOTS_SAY_MODULES = sys.version_info >= (3, 13)
+
+
+def name_at_slots(kind: type) -> str:
+    """The name of a class in Python as errors of its empty slots have it: in full since 3.13."""
+    module = kind.__module__
+    in_full = _SLOTS_SAY_MODULES and type(module) is str and module not in ("builtins", "__main__")
+    return f"{module}.{kind.__qualname__}" if in_full else kind.__name__
 
 
 def is_iterable(kind: type) -> bool:
