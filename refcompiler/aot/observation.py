@@ -473,7 +473,7 @@ class _Observer:
                 raise Unsupported("an output shares memory with a conjugate or negative")
             if t.requires_grad and not seen:
                 raise Unsupported("an output shares memory in a way that autograd does not see")
-            if t.requires_grad and 0 in base.stride() and expanded(base):
+            if t.requires_grad and expanded(base):
                 # Of elements that are one, as_strided gives each a share of the sum of gradients.
                 raise Unsupported("an output is a view, by symbols, of what is expanded")
             start = base.storage_offset()

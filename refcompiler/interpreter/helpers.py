@@ -173,6 +173,8 @@ def exact_total(iterable: Any, start: Any) -> Any:
             if floats:
                 start = start + (max(-0.0, lost) + min(-0.0, lost))
             numbers = numbers and not floats
+            if type(item) is float and type(start) is int:  # a word's, or what follows adds plainly
+                numbers = numbers and -(2**63) <= start < 2**63
             whole = type(item) is int or type(item) is bool
             start = start + item
             floats = numbers and type(start) is float

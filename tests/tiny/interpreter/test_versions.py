@@ -173,7 +173,7 @@ def test_program(name: str) -> None:
 
 @pytest.mark.skipif(not GIVES_BACK, reason="sum adds up as its items come")
 def test_a_total_gives_back_what_rounding_took() -> None:
-    items = 0.1, -0.0, 1e16, -1e16, 1e308, float("inf"), float("nan"), 1e-320, 3, True
+    items = 0.1, -0.0, 1e16, -1e16, 1e308, float("inf"), float("nan"), 1e-320, 3, True, 2**70
     for chosen in itertools.product(items, repeat=3):
         for start in (0, 0.0, -0.0, 0.7):
             assert repr(exact_total(chosen, start)) == repr(sum(chosen, start))
