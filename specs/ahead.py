@@ -224,6 +224,13 @@ AHEAD: Table[Rule] = Table(
             "One of them runs the backward for all results that have a gradient.",
         ),
         Rule(
+            "gradients of some inputs",
+            "A backward that is asked for certain gradients computes no others, and a write to "
+            "what only those would need is no error of it.",
+            "Each set of inputs that is asked for has a backward, compiled when it first runs "
+            "(16 sets, then one for all inputs).",
+        ),
+        Rule(
             "written after the call",
             "A saved tensor that is changed before a backward that needs it is an error.",
             "A call keeps what it saves by itself, with the versions of what others may have "

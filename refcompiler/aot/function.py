@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import check
 from refcompiler.aot.second import Call, ends, reach, second
 from refcompiler.aot.sparing import spare
+from refcompiler.aot.toward import unasked
 from refcompiler.aot.twice import ASKS, derivable, once
 from refcompiler.weak import Reference
 
@@ -122,13 +124,20 @@ class Compiled(torch.autograd.Function):
         coming = program.comings.get(absent) or program.coming(absent)
         if coming.spared:
             spare((ctx.edges or _edges)(ctx), program.places, coming.spared)
+        grows = torch.is_grad_enabled()  # create_graph
         known_task = ctx.task
         if known_task is not None and known_task[1] and known_task[0] == _task():  # in stages
             assert program.gates is not None
-            if torch.is_grad_enabled():  # create_graph
+            if grows:
                 return (None, *program.gates.last(ctx, given))
             program = program.gates.stages.rest
             coming = program.comings.get(absent) or program.coming(absent)
+        unwanted: Sequence[int] = ()
+        if program.part_for is not None:
+            edges = (ctx.edges or _edges)(ctx)
+            unwanted = unasked(edges, program.places, sys._getframe().f_back)
+            if unwanted:
+                program = program.without(unwanted)
         if ctx.once:
             passing = program.asked(given) & ctx.once
             if passing & ctx.gone:
@@ -155,7 +164,6 @@ class Compiled(torch.autograd.Function):
             if program.shares.once(asked, before):
                 raise RuntimeError(_ONCE)
             ctx.asked = asked | before
-        grows = torch.is_grad_enabled()  # create_graph
         again = originals = None
         if grows or program.asking:
             edges = (ctx.edges or _edges)(ctx)
@@ -186,12 +194,12 @@ class Compiled(torch.autograd.Function):
         given.clear()
         if grows and again is not None and originals is not None:
             joined = program.joined(ctx, taken)
-            own = joined, program.differentiable
+            own = joined, program.differentiable, unwanted
             return (None, *derivable(again, originals, last, ctx.state, *own))
         if missing and program.asking and program.runs_again(missing):
             if grows or again is None or originals is None:
                 raise RuntimeError(ASKS)
-            found = derivable(again, originals, last, ctx.state)
+            found = derivable(again, originals, last, ctx.state, unwanted=unwanted)
             return (None, *[g if g is None else g.detach() for g in found])
         if program.rewrites and ctx.joined is not None and ctx.joined.recomputed is not None:
             for n, value in ctx.joined.recomputed.before().items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from refcompiler.aot.joint import Joint
 from refcompiler.aot.ports import Key
 from refcompiler.aot.program import Program, Second
 from refcompiler.aot.symbols import deciding, where
+from refcompiler.aot.toward import toward
 from refcompiler.aot.twice import TWICE
 from refcompiler.logs import log_of
 from refcompiler.remade import made, maker
@@ -141,6 +143,29 @@ class Later:
             return None
         return again.depends
 
+    def part(self, unwanted: tuple[int, ...]) -> Program | None:
+        """The program whose backward has no gradients with these numbers; None: it has all."""
+        whole = self.program
+        if whole.rewrites:  # what regions write, they write whatever is asked for
+            return None
+        later = copy.copy(self)
+        later.program = part = dataclasses.replace(
+            whole,
+            backward=toward(whole.backward, unwanted),
+            compile_backward=lambda graph: whole.compile_backward(toward(graph, unwanted)),
+            compiled={},
+            laid={},
+            cast={},
+            part_for=None,
+            parts={},
+            is_part=True,
+        )
+        part.traced_for, part.cast_for = later.traced_for, later.cast_for
+        if whole.laid_for is not None:
+            part.laid_for = later.laid_for
+        part.draws, part.releases = whole.draws, whole.releases
+        return part
+
     def stages(self) -> Stages:
         """The backward in stages."""
         if self.joint.rewrites:
@@ -182,6 +207,8 @@ class Later:
             second={},
             depends_for=None,
             known_depends={},
+            part_for=None,
+            parts={},
         )
 
 

@@ -166,9 +166,14 @@ def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModul
                     zeros[n] = made[n] = _zeros(graph, n, numbers)
         made[node] = graph.node_copy(node, made.__getitem__)
         numbers.learn(made[node])
+    trimmed(graph)
+    return GraphModule(backward, graph, "backward"), not zeros and not constant
+
+
+def trimmed(graph: Graph) -> None:
+    """Take out of a backward what nothing needs, with the draws of regions that nothing needs."""
     runs = _runs(graph)
     graph.eliminate_dead_code(lambda node: _stays(node) and node.meta.get(TURN) in runs)
-    return GraphModule(backward, graph, "backward"), not zeros and not constant
 
 
 def _stays(node: Node) -> bool:

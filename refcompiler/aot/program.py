@@ -32,6 +32,7 @@ from refcompiler.aot.twice import Derivable
 Second = tuple[Callable[[list[Any]], Any], Collection[int]]
 
 _LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
+_PARTS = 16  # and so many sets of inputs; for others all gradients are computed
 UNKNOWN = (
     "this backward, of some results alone, cannot be traced, and a checkpointed region writes to "
     "what is outside of it. Compute it uncompiled (torch.compiler.disable or backend='eager')"
@@ -102,6 +103,10 @@ class Program:
     second_for: Callable[..., Second] | None = None
     second: dict[Any, Second] = field(default_factory=dict)
     depends_for: Callable[..., Depends | None] | None = None
+    #: The same program with a backward that does not go to some inputs, if it can be.
+    part_for: Callable[[tuple[int, ...]], Program | None] | None = None
+    parts: dict[tuple[int, ...], Program | None] = field(default_factory=dict)
+    is_part: bool = False
     known_depends: dict[Any, Depends | None] = field(default_factory=dict)
     #: By input, the place of those that the forward saves among what the backward takes.
     kept_inputs: Mapping[int, int] = field(default_factory=dict)
@@ -189,7 +194,7 @@ class Program:
 
         One that the tangents ``asked`` need and that was written to is an error.
         """
-        if len(self.differentiable) == 1:
+        if len(self.differentiable) == 1 and not self.is_part:
             return None
         return unwritten(node, self.shares.needed(asked))
 
@@ -357,6 +362,25 @@ class Program:
             return False
         self.backward_for(missing)
         return missing in self.natively
+
+    def without(self, unasked: Sequence[int]) -> Program:
+        """What computes the gradients of the inputs without those ``unasked``, if it can."""
+        gradients = {*unasked}
+        gradients |= {self.inputs + n for n, own in enumerate(self.reads) if own in unasked}
+        unwanted = tuple(sorted(gradients & self.given))
+        return self.part(unwanted) if unwanted else self
+
+    def part(self, unwanted: tuple[int, ...]) -> Program:
+        """Without the gradients that have these numbers, if it can."""
+        if unwanted not in self.parts and len(self.parts) < _PARTS and self.part_for is not None:
+            self.parts[unwanted] = self.part_for(unwanted)
+        return self.parts.get(unwanted) or self
+
+    @functools.cached_property
+    def given(self) -> set[int]:
+        """Numbers of the gradients that its backward has."""
+        (output,) = self.backward.graph.find_nodes(op="output")
+        return {n for n, v in enumerate(output.args[0]) if v is not None}
 
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)

@@ -94,8 +94,9 @@ class Derivable:
         #: Whether calls keep inputs alive that have a way on, since there is no other way to a
         #: second derivative: the program has gates.
         self.holds = False
-        #: By which tangents there are none of: the results that gradients with a graph are of.
-        self.keeping: dict[tuple[bool, ...], set[Key]] = {}
+        #: By which tangents there are none of, and what is unwanted: the results that gradients
+        #: with a graph are of.
+        self.keeping: dict[tuple[int, ...], set[Key]] = {}
         self.graph = unrolled(graph)
         self.varies = self.graph is not graph  # what runs is for each call to say
         self.places, self.given, self.lifted = places, given, lifted
@@ -248,21 +249,25 @@ class Derivable:
         state: torch.Tensor | None = None,
         joined: Joined | None = None,
         places: Sequence[int] = (),
+        unwanted: Sequence[int] = (),
     ) -> list[Any]:
         """Those of the inputs, with a graph; None where there is none.
 
         ``joined``: of the call, whose results with a tangent have the numbers ``places``.
+        ``unwanted``: numbers of inputs whose gradients nobody asks for.
         """
         if joined is None:
-            return self._gradients(_ends(inputs), tangents, state, None)[2]
-        absent = tuple([g is None for g in tangents])
+            return self._gradients(_ends(inputs), tangents, state, None, unwanted)[2]
+        absent = (*[g is None for g in tangents], *unwanted)
         while True:
             keeping = self.keeping.get(absent, set())
             named = joined.named(keeping, inputs)
             given, port = _ends(inputs), None
             if named:
                 given, port = ports.through(joined.node, inputs, named)
-            flat, results, found = self._gradients(given, tangents, state, joined.recomputed)
+            flat, results, found = self._gradients(
+                given, tangents, state, joined.recomputed, unwanted
+            )
             own = {(RESULT, n): t for n, t in zip(places, results, strict=True)}
             own |= {key: flat[key[1]] for key in joined.views()}
             if self.varies or absent not in self.keeping:
@@ -280,23 +285,24 @@ class Derivable:
         tangents: Sequence[Any],
         state: torch.Tensor | None,
         recomputed: Recomputed | None,
+        unwanted: Sequence[int],
     ) -> tuple[list[Any], list[torch.Tensor], list[Any]]:
         """What a run returns, its results with a tangent, and the gradients of the ``inputs``."""
         _, flat = self.run(inputs, state, recomputed=recomputed)
         results = [flat[place]._base if is_base else flat[place] for place, is_base in self.outputs]
         ends = [(t, g) for t, g in zip(results, tangents, strict=True) if g is not None]
-        wanted = [t for t in inputs if _tracked(t)]
+        wanted = {n: t for n, t in enumerate(inputs) if _tracked(t) and n not in unwanted}
         again = recomputed.again() if recomputed is not None else contextlib.nullcontext()
         with torch._C._DisableAutocast(), as_around(), again:
             found = torch.autograd.grad(
                 [end for end, _ in ends],
-                wanted,
+                [*wanted.values()],
                 [tangent for _, tangent in ends],
                 create_graph=True,
                 allow_unused=True,
             )
-        made = iter(found)
-        return flat, results, [next(made) if _tracked(t) else None for t in inputs]
+        made = dict(zip(wanted, found, strict=True))
+        return flat, results, [made.get(n) for n in range(len(inputs))]
 
 
 @contextlib.contextmanager
@@ -383,6 +389,7 @@ def derivable(
     state: torch.Tensor | None = None,
     joined: Joined | None = None,
     places: Sequence[int] = (),
+    unwanted: Sequence[int] = (),
 ) -> list[Any]:
     """The gradients of a call, whose functions are autograd's own: the graph runs again for them.
 
@@ -390,7 +397,7 @@ def derivable(
     (``silu``), and what comes back through them is added up at each leaf in eager's order.
     """
     with torch.enable_grad():
-        found = derivable.gradients(inputs, tangents, state, joined, places)
+        found = derivable.gradients(inputs, tangents, state, joined, places, unwanted)
     return [*found, *[None] * len(derivable.repeated)]
 
 

@@ -63,7 +63,7 @@ def _is_edge_of(each: Any, t: torch.Tensor) -> bool:
 def asked(frame: FrameType | None) -> Iterator[Sequence[Any] | None]:
     """What a backward was asked for that may be the one that ``frame`` began; None: unknown."""
     if frame is not None:
-        yield _inputs(frame) if frame.f_code is _ENGINE else None
+        yield asked_by(frame)
         return
     if not torch._C._is_key_in_tls(_KEY):
         yield None
@@ -78,6 +78,11 @@ def asked(frame: FrameType | None) -> Iterator[Sequence[Any] | None]:
             frame = frame.f_back
     if not found:
         yield None
+
+
+def asked_by(frame: FrameType) -> Sequence[Any] | None:
+    """What ``frame`` asks for; None: it does not call autograd's engine."""
+    return _inputs(frame) if frame.f_code is _ENGINE else None
 
 
 def _inputs(frame: FrameType) -> Sequence[Any] | None:

@@ -11,8 +11,8 @@ import importlib
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from types import BuiltinFunctionType, FunctionType
+from dataclasses import fields, replace
+from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from refcompiler.aot.origin import Example, Number, Origin
 from refcompiler.aot.program import Program
 from refcompiler.aot.sizes import Sized
 from refcompiler.aot.symbols import fake_mode
+from refcompiler.aot.toward import toward
 from refcompiler.aot.twice import TWICE, Derivable
 from refcompiler.backends.registry import lookup_backend
 from refcompiler.errors import PackageError, UnsupportedError
@@ -199,10 +200,16 @@ class Kept(Program):
     home: Home
     source: Callable[[], Origin] | None
     values: list[Any]  # of what the backward takes: sizes, strides, dtype and device
+    #: By the gradients that it does not have, what there is of a part.
+    known_parts: Mapping[tuple[int, ...], Mapping[str, Any]] = MappingProxyType({})
+    of: tuple[Kept, tuple[int, ...]] | None = None  # the program that it is a part of
 
     @functools.cached_property
     def whole(self) -> Program | None:
         """What this process has compiled of the same, if it can."""
+        if self.of is not None:
+            program, unwanted = self.of
+            return program.whole and program.whole.part(unwanted)
         if self.source is None:
             return None
         call, more = self.source().compiled(self.home.compile)
@@ -224,6 +231,28 @@ class Kept(Program):
             found = self.compiled[missing] = self.whole.backward_for(missing)
             self.has_compiled()
         return found or self._as_it_is(missing)
+
+    def part_again(self, unwanted: tuple[int, ...]) -> Program | None:
+        """The program whose backward has no gradients with these numbers."""
+        known = self.known_parts.get(unwanted)
+        if known is None and (self.whole is None or self.whole.part(unwanted) is self.whole):
+            return None
+        graph = Backward(lambda: toward(self.backward.make(), unwanted))
+        own = {"compiled": {}, "laid": {}, **(known or {})}
+        part = replace(self, backward=graph, cast={}, part_for=None, parts={}, is_part=True, **own)
+        part.of, part.draws, part.releases = (self, unwanted), self.draws, self.releases
+        part.__dict__["selective"] = self.selective
+        part.home, part.source, part.values = self.home, self.source, self.values
+        return part.by_itself()
+
+    def by_itself(self) -> Kept:
+        """With itself asked for what is not there."""
+        if self.laid_for is not None:
+            self.laid_for = self.laid_again
+        self.cast_for = self.cast_again
+        if self.source is not None:
+            self.second_for, self.depends_for = self.second_again, self.depends_again
+        return self
 
     def laid_again(self, missing: tuple[int, ...], strides: Mapping[int, Sequence[int]]) -> Any:
         """The backward for tangents that lie otherwise."""
@@ -356,6 +385,9 @@ _OTHERWISE = frozenset(
         "second",
         "depends_for",
         "known_depends",
+        "part_for",
+        "parts",
+        "is_part",
         "told",
         "origin",
     )
@@ -390,19 +422,19 @@ def _needs_it(program: Program) -> str | None:
 
 
 def _pack_program(p: Packer, program: Program) -> list[Any]:
-    compiled, laid, source = [], [], None
+    compiled: list[Any] = []
+    laid: list[Any] = []
+    parts: Mapping[tuple[int, ...], Mapping[str, Any]] = {}
+    source = None
     if p.complete:
         source = _source(p, program)
         why = None if source is not None else _needs_it(program)
         if why is not None:
             raise Refused(why)
-        if not program.compiled and not program.laid:
+        parts = _known_parts(program)
+        if not (program.compiled or program.laid or parts):
             raise NotYet("a backward that nobody has asked for", program.tell)
-        compiled = [[[*missing], p.pack(made)] for missing, made in program.compiled.items()]
-        laid = [
-            [[*missing], [[n, [*stride]] for n, stride in other], p.pack(made)]
-            for (missing, other), made in program.laid.items()
-        ]
+        compiled, laid = _backwards(p, program.compiled, program.laid)
     for missing in _sets(len(program.differentiable)) if not p.complete else ():
         backward = program.compiled.get(missing)
         if backward is None:
@@ -427,7 +459,39 @@ def _pack_program(p: Packer, program: Program) -> list[Any]:
     forward = p.pack(program.forward)
     found = [forward, p.pack(backward_graph), program.selective, compiled, known]
     lies = [program.laid_for is not None, laid]
-    return [*found, again, values, program.draws, source, lies, casts]
+    toward = [[[*without], *_backwards(p, **known)] for without, known in parts.items()]
+    return [*found, again, values, program.draws, source, lies, casts, toward]
+
+
+def _known_parts(program: Program) -> dict[tuple[int, ...], Mapping[str, Any]]:
+    """The backwards of its parts, by the gradients that they do not have."""
+    found = dict(program.known_parts) if isinstance(program, Kept) else {}
+    for unwanted, part in program.parts.items():
+        if part is not None and (part.compiled or part.laid):
+            found[unwanted] = {"compiled": part.compiled, "laid": part.laid}
+    return found
+
+
+def _backwards(
+    p: Packer, compiled: Mapping[Any, Any], laid: Mapping[Any, Any]
+) -> tuple[list[Any], list[Any]]:
+    return (
+        [[[*missing], p.pack(made)] for missing, made in compiled.items()],
+        [
+            [[*missing], [[n, [*stride]] for n, stride in other], p.pack(made)]
+            for (missing, other), made in laid.items()
+        ],
+    )
+
+
+def _unpack_backwards(u: Unpacker, compiled: Any, laid: Any) -> dict[str, Any]:
+    return {
+        "compiled": {tuple(missing): u.value(value) for missing, value in compiled},
+        "laid": {
+            (tuple(missing), tuple([(n, tuple(stride)) for n, stride in other])): u.value(value)
+            for missing, other, value in laid
+        },
+    }
 
 
 def _under_casts(p: Packer, program: Program) -> list[Any]:
@@ -464,13 +528,14 @@ def _unpack_program(
     source: Any,
     lies: Any,
     casts: Sequence[Any] = (),
+    parts: Sequence[Any] = (),
 ) -> Program:
     made = (Packed if u.home is None else Kept)(
         derivable=u.value(again),
         forward=u.value(forward),
         backward=Backward(u.later(backward)),
         compile_backward=_no_compiler,
-        compiled={tuple(missing): u.value(value) for missing, value in compiled},
+        **_unpack_backwards(u, compiled, lies[1]),
         **{name: u.value(known[name]) for name in _FIELDS},
     )
     made.__dict__["selective"] = selective
@@ -484,15 +549,11 @@ def _unpack_program(
         made.source = None if source is None else u.later(source)
         made.values = [[size, stride, *u.values(how)] for size, stride, *how in values or ()]
         u.home.watch(made.tell)
-        laid_for, laid = lies
-        if laid_for:
+        if lies[0]:
             made.laid_for = made.laid_again
-        made.cast_for = made.cast_again
-        if made.source is not None:
-            made.second_for, made.depends_for = made.second_again, made.depends_again
-        for missing, other, value in laid:
-            known_as = tuple(missing), tuple([(n, tuple(stride)) for n, stride in other])
-            made.laid[known_as] = u.value(value)
+        made.known_parts = {tuple(each): _unpack_backwards(u, *known) for each, *known in parts}
+        made.part_for = made.part_again
+        made.by_itself()
         if made.gates is not None:
             made.gates.trace = made.stages
     return made

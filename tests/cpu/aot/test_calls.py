@@ -40,6 +40,7 @@ from tests.cpu.aot import (
     test_layouts,
     test_saved,
     test_second_derivatives,
+    test_toward,
     test_ways,
 )
 from tests.cpu.aot.test_backward import compiled
@@ -478,6 +479,10 @@ def _checks_of_gradients() -> None:
 
 check("way of a result", lambda patch: patch.setattr(wrapper, "apart", function.apply))(
     lambda: test_ways.test_each_result_has_its_own_way(test_ways.PROGRAMS[0], False)
+)
+
+check("gradients of some inputs", lambda patch: patch.setattr(function, "unasked", lambda *_: ()))(
+    lambda: test_toward.test_a_write_to_what_only_others_need_is_no_error("aot_eager")
 )
 
 

@@ -1,0 +1,105 @@
+"""The backward that goes to some of the inputs alone, as ``autograd.grad`` of these asks for it.
+
+Eager runs what is on the ways to what is asked for: the gradient by a picture computes none of the
+weights', and a weight that was written to since does not matter. A compiled backward is one
+function of autograd for all inputs, so what nobody asks for is taken out of its graph, for each set
+of inputs that is asked for.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+from torch.fx import Graph, GraphModule, Node
+
+from refcompiler.aot.gates import PROBE
+from refcompiler.aot.missing import trimmed
+from refcompiler.aot.wanted import asked_by
+
+_executes = torch._C._will_engine_execute_node
+_LEAF = type(get_gradient_edge(PROBE).node)
+_BETWEEN = (__package__, torch.autograd.__name__)  # the engine's caller and a backward
+#: What ATen's derivatives of several operands call the list of those that are wanted.
+_MASKS = ("output_mask", "grad_input_mask")
+
+
+def unasked(edges: Sequence[Any], places: Sequence[int], frame: FrameType | None) -> Sequence[int]:
+    """Numbers of the inputs to which the backward under way does not go.
+
+    ``edges``: autograd's functions of those at ``places``, one at least. ``frame``: of who has
+    called the backward of the compiled function.
+    """
+    wanted = None
+    while frame is not None:
+        wanted = asked_by(frame)
+        if wanted is not None or frame.f_globals.get("__package__") not in _BETWEEN:
+            break
+        frame = frame.f_back
+    if wanted is None:  # a device's thread: nothing tells but the functions themselves
+        if _goes(edges[0][0]) and _goes(edges[-1][0]):
+            return ()
+    elif not wanted:  # all leaves are
+        return ()
+    leaves = None if wanted is None else {*map(_leaf, wanted)}
+    found = []
+    for n, (node, _) in zip(places, edges, strict=False):
+        if leaves is None or type(node) is not _LEAF:
+            goes = _goes(node)
+        else:  # of which autograd does not tell
+            goes = id(node.variable) in leaves
+        if not goes:
+            found.append(n)
+    return found
+
+
+def _leaf(asked: Any) -> int:
+    if isinstance(asked, torch.Tensor):
+        return id(asked)
+    return id(asked.node.variable) if type(asked.node) is _LEAF else 0
+
+
+def _goes(node: Any) -> bool:
+    try:
+        return node is None or bool(_executes(node))
+    except RuntimeError:  # a leaf whose gradient is asked for
+        return True
+
+
+def toward(backward: GraphModule, unwanted: Collection[int]) -> GraphModule:
+    """``backward`` with None for the gradients with these numbers. It takes the same inputs."""
+    graph = Graph()
+    made: dict[Node, Node] = {}
+    values = graph.graph_copy(backward.graph, made)
+    (output,) = backward.graph.find_nodes(op="output")
+    kept = tuple([None if n in unwanted else v for n, v in enumerate(values)])
+    graph.output(kept).meta = dict(output.meta)  # what a backend noted there
+    trimmed(graph)
+    for node, mask in _masks(graph):
+        _ask_less(node, mask)
+    return GraphModule(backward, graph, "backward")
+
+
+def _masks(graph: Graph) -> Iterator[tuple[Node, int]]:
+    """The derivatives that are told which gradients are wanted, and the argument that says it."""
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        for n, argument in enumerate(schema.arguments if schema is not None else ()):
+            if argument.name in _MASKS and n < len(node.args):
+                yield node, n
+
+
+def _ask_less(node: Node, at: int) -> None:
+    """Have a derivative give what is read of its results, as eager's does."""
+    if not all(user.target is operator.getitem for user in node.users):
+        return
+    read = {user.args[1] for user in node.users}
+    mask = [wanted and n in read for n, wanted in enumerate(node.args[at])]
+    node.update_arg(at, mask)
+    value = node.meta.get("val")
+    if isinstance(value, (tuple, list)):
+        node.meta["val"] = type(value)(v if n in read else None for n, v in enumerate(value))
