@@ -407,7 +407,9 @@ def _compile(
                 run.uneven, run.asking = joint.uneven, joint.asking
                 run.traced_for = later.traced_for
             run.cast_for, run.second_for = later.cast_for, later.second_for
-            run.depends_for, run.part_for = later.depends_for, later.part
+            run.depends_for = later.depends_for
+            if len(run.given) > 1:
+                run.part_for = later.part
             run.kept_inputs, run.reads = _kept(joint, run), joint.reads
             tensors = [isinstance(fakes[place], torch.Tensor) for place in joint.inputs]
             run.places = [n for n, is_tensor in enumerate(tensors) if is_tensor]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 import weakref
@@ -134,8 +135,8 @@ class Compiled(torch.autograd.Function):
             coming = program.comings.get(absent) or program.coming(absent)
         unwanted: Sequence[int] = ()
         if program.part_for is not None:
-            edges = (ctx.edges or _edges)(ctx)
-            unwanted = unasked(edges, program.places, sys._getframe().f_back)
+            of_inputs = functools.partial(ctx.edges or _edges, ctx)
+            unwanted = unasked(of_inputs, program.places, sys._getframe().f_back)
             if unwanted:
                 program = program.without(unwanted)
         if ctx.once:

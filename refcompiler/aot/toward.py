@@ -9,7 +9,9 @@ of inputs that is asked for.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Sequence
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -23,31 +25,26 @@ from refcompiler.aot.wanted import asked_by
 
 _executes = torch._C._will_engine_execute_node
 _LEAF = type(get_gradient_edge(PROBE).node)
+_MAIN = threading.main_thread().ident
 _BETWEEN = (__package__, torch.autograd.__name__)  # the engine's caller and a backward
 #: What ATen's derivatives of several operands call the list of those that are wanted.
 _MASKS = ("output_mask", "grad_input_mask")
 
 
-def unasked(edges: Sequence[Any], places: Sequence[int], frame: FrameType | None) -> Sequence[int]:
+def unasked(
+    edges: Callable[[], Sequence[Any]], places: Sequence[int], frame: FrameType | None
+) -> Sequence[int]:
     """Numbers of the inputs to which the backward under way does not go.
 
-    ``edges``: autograd's functions of those at ``places``, one at least. ``frame``: of who has
-    called the backward of the compiled function.
+    ``edges()``: autograd's functions of those at ``places``. ``frame``: of who has called the
+    backward of the compiled function.
     """
-    wanted = None
-    while frame is not None:
-        wanted = asked_by(frame)
-        if wanted is not None or frame.f_globals.get("__package__") not in _BETWEEN:
-            break
-        frame = frame.f_back
-    if wanted is None:  # a device's thread: nothing tells but the functions themselves
-        if _goes(edges[0][0]) and _goes(edges[-1][0]):
-            return ()
-    elif not wanted:  # all leaves are
+    wanted = _asked_for(frame)
+    if wanted is not None and not wanted:  # all leaves are
         return ()
     leaves = None if wanted is None else {*map(_leaf, wanted)}
     found = []
-    for n, (node, _) in zip(places, edges, strict=False):
+    for n, (node, _) in zip(places, edges(), strict=False):
         if leaves is None or type(node) is not _LEAF:
             goes = _goes(node)
         else:  # of which autograd does not tell
@@ -55,6 +52,20 @@ def unasked(edges: Sequence[Any], places: Sequence[int], frame: FrameType | None
         if not goes:
             found.append(n)
     return found
+
+
+def _asked_for(frame: FrameType | None) -> Sequence[Any] | None:
+    """What the backward under way is asked for; None: the functions themselves are to tell."""
+    while frame is not None:
+        wanted = asked_by(frame)
+        if wanted is not None or frame.f_globals.get("__package__") not in _BETWEEN:
+            return wanted
+        frame = frame.f_back
+    # A device's thread. What the main thread waits for is likely to be this one: if that is asked
+    # for all, this has all.
+    waiting = sys._current_frames().get(_MAIN)
+    wanted = None if waiting is None else asked_by(waiting)
+    return wanted if wanted is not None and not wanted else None
 
 
 def _leaf(asked: Any) -> int:

@@ -552,7 +552,8 @@ def _unpack_program(
         if lies[0]:
             made.laid_for = made.laid_again
         made.known_parts = {tuple(each): _unpack_backwards(u, *known) for each, *known in parts}
-        made.part_for = made.part_again
+        if len(made.places) > 1:
+            made.part_for = made.part_again
         made.by_itself()
         if made.gates is not None:
             made.gates.trace = made.stages
