@@ -25,7 +25,7 @@ from refcompiler.aot.wanted import asked_by
 
 _executes = torch._C._will_engine_execute_node
 _LEAF = type(get_gradient_edge(PROBE).node)
-_MAIN = threading.main_thread().ident
+_MAIN = threading.main_thread().ident or 0
 _BETWEEN = (__package__, torch.autograd.__name__)  # the engine's caller and a backward
 #: What ATen's derivatives of several operands call the list of those that are wanted.
 _MASKS = ("output_mask", "grad_input_mask")
