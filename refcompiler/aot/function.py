@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 import sys
 import weakref
@@ -22,7 +21,7 @@ from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import check
 from refcompiler.aot.second import Call, ends, reach, second
 from refcompiler.aot.sparing import spare
-from refcompiler.aot.toward import unasked
+from refcompiler.aot.toward import goes_everywhere, unasked
 from refcompiler.aot.twice import ASKS, derivable, once
 from refcompiler.weak import Reference
 
@@ -134,9 +133,9 @@ class Compiled(torch.autograd.Function):
             program = program.gates.stages.rest
             coming = program.comings.get(absent) or program.coming(absent)
         unwanted: Sequence[int] = ()
-        if program.part_for is not None:
-            of_inputs = functools.partial(ctx.edges or _edges, ctx)
-            unwanted = unasked(of_inputs, program.places, sys._getframe().f_back)
+        if not goes_everywhere() and program.part_for is not None:
+            edges = (ctx.edges or _edges)(ctx)
+            unwanted = unasked(edges, program.places, sys._getframe().f_back)
             if unwanted:
                 program = program.without(unwanted)
         if ctx.once:

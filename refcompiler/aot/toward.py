@@ -9,9 +9,7 @@ of inputs that is asked for.
 from __future__ import annotations
 
 import operator
-import sys
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -23,31 +21,28 @@ from refcompiler.aot.gates import PROBE
 from refcompiler.aot.missing import trimmed
 from refcompiler.aot.wanted import asked_by
 
+#: Whether the backward that runs now, and any around it, is asked for no certain gradients.
+goes_everywhere = torch.autograd.Variable._execution_engine.is_checkpoint_valid
 _executes = torch._C._will_engine_execute_node
 _LEAF = type(get_gradient_edge(PROBE).node)
-_MAIN = threading.main_thread().ident or 0
 _BETWEEN = (__package__, torch.autograd.__name__)  # the engine's caller and a backward
 #: What ATen's derivatives of several operands call the list of those that are wanted.
 _MASKS = ("output_mask", "grad_input_mask")
 
 
-def unasked(
-    edges: Callable[[], Sequence[Any]], places: Sequence[int], frame: FrameType | None
-) -> Sequence[int]:
+def unasked(edges: Sequence[Any], places: Sequence[int], frame: FrameType | None) -> Sequence[int]:
     """Numbers of the inputs to which the backward under way does not go.
 
-    ``edges()``: autograd's functions of those at ``places``. ``frame``: of who has called the
-    backward of the compiled function.
+    ``edges``: autograd's functions of those at ``places``. ``frame``: of who has called the
+    backward of the compiled function. To be called where it is asked for certain gradients.
     """
     wanted = _asked_for(frame)
-    if wanted is not None and not wanted:  # all leaves are
-        return ()
     leaves = None if wanted is None else {*map(_leaf, wanted)}
     found = []
-    for n, (node, _) in zip(places, edges(), strict=False):
+    for n, (node, _) in zip(places, edges, strict=False):
         if leaves is None or type(node) is not _LEAF:
             goes = _goes(node)
-        else:  # of which autograd does not tell
+        else:  # of which autograd tells by an error
             goes = id(node.variable) in leaves
         if not goes:
             found.append(n)
@@ -59,13 +54,9 @@ def _asked_for(frame: FrameType | None) -> Sequence[Any] | None:
     while frame is not None:
         wanted = asked_by(frame)
         if wanted is not None or frame.f_globals.get("__package__") not in _BETWEEN:
-            return wanted
+            return wanted or None  # a backward for all within another one
         frame = frame.f_back
-    # A device's thread. What the main thread waits for is likely to be this one: if that is asked
-    # for all, this has all.
-    waiting = sys._current_frames().get(_MAIN)
-    wanted = None if waiting is None else asked_by(waiting)
-    return wanted if wanted is not None and not wanted else None
+    return None  # a device's thread
 
 
 def _leaf(asked: Any) -> int:
