@@ -38,7 +38,7 @@ from refcompiler.aot.joint import NEW_VALUES, Joint, trace
 from refcompiler.aot.later import Later, Strides
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
-from refcompiler.aot.observation import Observation, observe
+from refcompiler.aot.observation import Observation, Value, observe
 from refcompiler.aot.order import arranged
 from refcompiler.aot.origin import origin
 from refcompiler.aot.overlap import disjoint
@@ -367,7 +367,8 @@ def _compile(
                 if second is not None:
                     second = tuple([(*map(renumbered, level),) for level in second])
                 how: Any = missing, reads, staged, strides, casts, second, asks
-                how += compilers.keeps_gaps, known_currents, refusals
+                views = known_views if compilers.separate_reads else None
+                how += compilers.keeps_gaps, known_currents, refusals, views
                 while True:
                     try:
                         with eager_composites(env is not None), repeating(env, found):
@@ -379,12 +380,13 @@ def _compile(
             numbers: list[int] = []
             refusals = Refusals()
             known_currents: Sequence[int] | None = None
+            known_views: Sequence[int] | None = ()
 
             def renumbered(n: int) -> int:
                 return numbers[n] if n < len(numbers) else n
 
             joint = traced()
-            known_currents = joint.currents
+            known_currents, known_views = joint.currents, joint.viewed or None
             if joint.order:
                 numbers = _as_eager(joint, leaves, seen.bits)
             if seen.passes and (bases or joint.inner):
@@ -428,7 +430,7 @@ def _compile(
             idle = joint.without_gradient()
             run.idle = {n for n, place in enumerate(joint.inputs) if place in idle}
             if joint.inner:
-                run.gates = Gates(levels(joint.inner, joint.tangents, run.partly), later.stages)
+                run.gates = Gates(levels(joint.inner, run.results, run.partly), later.stages)
             if (joint.inner or run.asking) and run.derivable is not None:
                 run.derivable.holds = True
                 run.releases = run.saves
@@ -452,7 +454,7 @@ def _compile(
         wrapper.ways({taken[n] for n in run.partly}, leaves)
         wrapper.loose = joint.without_gradient() | joint.partly.keys()
         passed = {place: mask & ~joint.saving for place, mask in joint.passed.items()}
-        wrapper.kept = run.kept_written
+        wrapper.kept, wrapper.viewed = run.kept_written, joint.viewed
         wrapper.detached = {n for n in joint.own_currents() if _requires_grad(fakes[taken[n]])}
         wrapper.passed = {place: mask for place, mask in passed.items() if mask}
     grows = grad_mode and any(map(_requires_grad, fakes))
@@ -587,7 +589,13 @@ def _training(
         aliases=[*read],
         rewrites=joint.rewrites,
         refused=joint.refused,
+        viewed=[_result(seen, n) for n in joint.viewed],
     )
+
+
+def _result(seen: Observation, n: int) -> int | None:
+    output = seen.outputs[n]
+    return output.slot if isinstance(output, Value) else None
 
 
 def _meta(node: Any) -> Mapping[str, Any]:
@@ -619,7 +627,7 @@ def _derivable(
     if bases or seen.moves or not all(eager_draws and draws_from_state(node) for node in draws):
         return None
     count = len(seen.slots)
-    if any(at >= count for at in joint.tangents) or reads_written(joint, count):
+    if any(at >= count for at in program.results) or reads_written(joint, count):
         return None
     turned = {w.place for w in seen.writes if w.layout is not None or w.counted}
     if turned - {*joint.written}:  # whose sizes or strides the graph changes, for a while
@@ -627,8 +635,9 @@ def _derivable(
     holders = enumerate(gm.graph.find_nodes(op="placeholder"))
     if {place for place, node in holders if node.users} - {*joint.inputs}:
         return None
-    slots = [seen.slots[at] for at in joint.tangents]
+    slots = [seen.slots[at] for at in program.results]
     outputs = [(slot.output, slot.is_base) for slot in slots]
+    outputs += [(n, False) for n in joint.viewed]
     known = [leaf and t.requires_grad for leaf, t in zip(leaves, fakes, strict=False)]
     places = joint.inputs
     return Derivable(

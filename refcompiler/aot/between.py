@@ -158,7 +158,7 @@ class Between:
             run, results = again.run(self.inputs, state, through)
         own = dict(enumerate(results)) | run.computed | run.based
         ends = [own[place] for place, _ in again.outputs]
-        self.ends = dict(zip(tangents, ends, strict=True))
+        self.ends = dict(zip(tangents, ends, strict=False))  # behind them are views
         self.joined = joined
         self.own = run.computed  # what the caller's tensors are in the place of
         self.keys: dict[Any, int] = {}  # for whoever names the places otherwise

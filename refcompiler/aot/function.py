@@ -21,6 +21,7 @@ from refcompiler.aot.refusing import check
 from refcompiler.aot.second import Call, ends, reach, second
 from refcompiler.aot.sparing import spare
 from refcompiler.aot.twice import ASKS, derivable, once
+from refcompiler.aot.viewed import come
 from refcompiler.weak import Reference
 
 _VERSION = operator.attrgetter("_version")
@@ -112,6 +113,8 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if BOXED else list(gradients)
         program: Program = ctx.program
+        if program.viewed and len(given) == program.outputs:
+            given += come(ctx)
         if program.refused:
             check(program.refused, program.asked(given), (ctx.edges or _edges)(ctx), program.places)
         if ctx.joined is not None:
@@ -186,7 +189,7 @@ class Compiled(torch.autograd.Function):
         given.clear()
         if grows and again is not None and originals is not None:
             joined = program.joined(ctx, taken)
-            own = joined, program.differentiable
+            own = joined, program.results
             return (None, *derivable(again, originals, last, ctx.state, *own))
         if missing and program.asking and program.runs_again(missing):
             if grows or again is None or originals is None:
@@ -206,7 +209,7 @@ class Compiled(torch.autograd.Function):
             if reached is None:
                 return (None, *once(gradients, read))
             missing, laid = program.plainly(ctx, tangents)
-            results = [(at, ctx.returned[at]) for at in program.differentiable]
+            results = [(at, ctx.returned[at]) for at in program.results]
             values = [t.detach() if isinstance(t, torch.Tensor) else t for t in (*taken, *laid)]
             derived = Call(program, missing, values, reached, ctx.ends, results, weakref.ref(ctx))
             return (None, *second(derived, last, gradients))
@@ -234,6 +237,7 @@ def with_state(function: Any) -> None:
     node.again = None  # of gates: the run of the graph that a backward with a graph goes through
     node.hooks = {}  # on results, by number
     node.spared = None  # the backward to which a port leads that brings nothing
+    node.came = NOTHING  # to views, by their numbers, in the backward with this number
     node.joined = None  # with the runs of the graph that gradients with a graph are computed by
     node.returned = ()  # what refers to results, as far as they are the caller's
     node.of_result = None  # what gives autograd's function of a result, if it is not their node

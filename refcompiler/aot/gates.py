@@ -162,7 +162,7 @@ class Gates:
                 continue
             program, keys = self.stages.parts[place]
             arguments = self._arguments(node, program, _bit(program, place))
-            given: list[Any] = [None] * program.outputs
+            given = [*program.nothing]
             given[place] = gradient
             missing, call = program.take(node, arguments, given)
             with torch._C._DisableAutocast():
@@ -208,7 +208,7 @@ class Gates:
         try:
             values = dict(named.values())
             joined = program.joined(node, ())
-            known = again, program.differentiable, inputs, node.state, values, joined
+            known = again, program.results, inputs, node.state, values, joined
             found = Between(*known)
         except Written:
             raise RuntimeError(REFUSED.format(why=why)) from None

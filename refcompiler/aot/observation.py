@@ -363,7 +363,7 @@ class _Observer:
         for n, t in enumerate(self.inputs):
             if isinstance(t, torch.Tensor) and t._is_view() and not self._has_moved(n):
                 known[GIVEN, n] = t
-        made = {n: view for n, output in enumerate(self.seen.outputs) if (view := _tracked(output))}
+        made = {n: view for n, output in enumerate(self.seen.outputs) if (view := tracked(output))}
         known |= {(OUTPUT, n): self.flat[n] for n in made}
         views = Views(known)
         for n, view in made.items():
@@ -568,7 +568,7 @@ def _name_of(t: torch.Tensor) -> str:
     return t.grad_fn.name().partition("Backward")[0]
 
 
-def _tracked(output: Output) -> View | None:
+def tracked(output: Output) -> View | None:
     """The view that an output is, if autograd is to see how it is made."""
     if not isinstance(output, ViewOf | Value) or output.view is None:
         return None

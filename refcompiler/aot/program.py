@@ -58,6 +58,7 @@ class Program:
     results ``numbered``, which the graph has written to.
     """
 
+    watches = True  # whether what comes to views is given to their tangents
     forward: Callable[..., Any]
     boxed: bool
     outputs: int
@@ -113,6 +114,9 @@ class Program:
     aliases: Sequence[int] = ()  # and which it only reads so
     rewrites: bool = False  # whether it writes to any
     refused: Sequence[Refusal] = ()  # what eager raises in its backward
+    #: So many tangents, the last, are of views, whose places are behind those of all results. Of
+    #: each the result that it is of, if it is of one.
+    viewed: Sequence[int | None] = ()
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:
@@ -124,7 +128,9 @@ class Program:
             tell()
 
     def __post_init__(self) -> None:
-        differentiable = set(self.differentiable)
+        #: The places of results with a tangent.
+        self.results = self.differentiable[: len(self.differentiable) - len(self.viewed)]
+        differentiable = set(self.results)
         self.every = (1 << len(self.differentiable)) - 1  # tangents, as bits
         self.symbolic = None in self.layouts
         self.ways: dict[Any, Any] = {}  # of calls with functions of autograd for each way
@@ -143,7 +149,7 @@ class Program:
         #: Those that the call puts an input in the place of, if nobody else has them by then.
         self.passing = [n for n in own if n in written]
         self.unhooked = [*self.currents, *self.aliases]  # hooks are for what autograd saves
-        self.nothing = (None,) * self.outputs
+        self.nothing = (None,) * (self.outputs + len(self.viewed))
         self.comings: dict[tuple[bool, ...], Coming] = {}
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
         self.tangents = [

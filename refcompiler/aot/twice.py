@@ -263,7 +263,7 @@ class Derivable:
             if named:
                 given, port = ports.through(joined.node, inputs, named)
             flat, results, found = self._gradients(given, tangents, state, joined.recomputed)
-            own = {(RESULT, n): t for n, t in zip(places, results, strict=True)}
+            own = {(RESULT, n): t for n, t in zip(places, results, strict=False)}
             own |= {key: flat[key[1]] for key in joined.views()}
             if self.varies or absent not in self.keeping:
                 begin = [t.grad_fn for t in (*inputs, *tangents) if isinstance(t, torch.Tensor)]

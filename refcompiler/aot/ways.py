@@ -30,6 +30,7 @@ from refcompiler.aot.function import BOXED, Compiled, keeps_graph, with_state
 from refcompiler.aot.gates import PROBE, goes_to, with_hooks
 from refcompiler.aot.kept import kept_by
 from refcompiler.aot.program import Program
+from refcompiler.aot.viewed import come
 from refcompiler.weak import Reference
 
 _task = torch._C._current_graph_task_id
@@ -55,7 +56,7 @@ class Ways:
             by_mask.setdefault(program.partly[n], []).append(n)
         ends = {
             place: tuple([n for n, mask in enumerate(by_mask) if mask >> bit & 1])
-            for bit, place in enumerate(program.differentiable)
+            for bit, place in enumerate(program.results)
         }
         # Autograd runs what was made last first.
         places = sorted(ends, key=lambda n: program.turns.get(n, 0), reverse=True)
@@ -218,6 +219,7 @@ def _run(call: Any, task: _Task) -> None:
     """The backward for the gradients that are there."""
     program: Program = call.program
     given, task.given, task.waits = task.given, [None] * program.outputs, False
+    given += come(call)
     late = None
     if any(end not in task.results and goes_to(end) for end in _alive(call.finals)):
         left = call.left
@@ -247,8 +249,10 @@ def _run(call: Any, task: _Task) -> None:
 def _goes_everywhere(call: Any, given: Sequence[Any]) -> bool:
     """Whether the backward under way goes to all inputs that those results lead to which have a
     gradient."""
-    plan: Ways = call.plan
-    parts = [part for places, part in plan.ends if any(given[n] is not None for n in places)]
+    plan, program = call.plan, call.program
+    there = {n for n in program.results if given[n] is not None}
+    there.update(n for n, g in zip(program.viewed, given[program.outputs :]) if g is not None)
+    parts = [part for places, part in plan.ends if not there.isdisjoint(places)]
     groups = {n for part in parts for n in part}
     *base, _ = call.next_functions  # the last is the probe's
     ends = [call] if any(node is not None for node, _ in base) else []
