@@ -38,12 +38,13 @@ from refcompiler.aot.joint import NEW_VALUES, Joint, trace
 from refcompiler.aot.later import Later, Strides
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
-from refcompiler.aot.observation import Observation, Value, observe
+from refcompiler.aot.observation import Observation, Value, ViewOf, observe
 from refcompiler.aot.order import arranged
 from refcompiler.aot.origin import origin
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
 from refcompiler.aot.partition.packing import is_packed
+from refcompiler.aot.ports import INPUT, RESULT, Key
 from refcompiler.aot.private import memory, private_count
 from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import Learnt, Refusals
@@ -589,13 +590,21 @@ def _training(
         aliases=[*read],
         rewrites=joint.rewrites,
         refused=joint.refused,
-        viewed=[_result(seen, n) for n in joint.viewed],
+        viewed=[_viewed(joint, seen, n) for n in joint.viewed],
     )
 
 
-def _result(seen: Observation, n: int) -> int | None:
+def _viewed(joint: Joint, seen: Observation, n: int) -> Key:
+    """What an output is a view of, among the results and inputs of the compiled function."""
     output = seen.outputs[n]
-    return output.slot if isinstance(output, Value) else None
+    if isinstance(output, Value):
+        return RESULT, output.slot
+    assert isinstance(output, ViewOf)
+    if output.place in joint.written:
+        at = len(seen.slots) + joint.written.index(output.place)
+        if at in joint.tangents:
+            return RESULT, at
+    return INPUT, joint.inputs.index(output.place)
 
 
 def _meta(node: Any) -> Mapping[str, Any]:

@@ -219,7 +219,7 @@ class Gates:
         """The gradients of the inputs, with a graph, in stages, from what results have."""
         found = self._between(node, node.program.asked(given)).rest(given)
         node.again = None
-        return [*found, *[None] * node.program.repeated]
+        return found
 
 
 def _bit(program: Any, place: int) -> int:

@@ -22,6 +22,7 @@ from refcompiler.aot.layout import by_sizes
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
+from refcompiler.aot.ports import Key
 from refcompiler.aot.recomputed import Recomputed
 from refcompiler.aot.refusing import Refusal
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
@@ -114,9 +115,9 @@ class Program:
     aliases: Sequence[int] = ()  # and which it only reads so
     rewrites: bool = False  # whether it writes to any
     refused: Sequence[Refusal] = ()  # what eager raises in its backward
-    #: So many tangents, the last, are of views, whose places are behind those of all results. Of
-    #: each the result that it is of, if it is of one.
-    viewed: Sequence[int | None] = ()
+    #: So many tangents, the last, are of views, whose places are behind those of all results. Each
+    #: is of that result, or of the input with that number.
+    viewed: Sequence[Key] = ()
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:

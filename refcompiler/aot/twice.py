@@ -23,6 +23,7 @@ from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joined import Joined
 from refcompiler.aot.joint import Joint
 from refcompiler.aot.ports import RESULT, Key
+from refcompiler.aot.reads import Parts
 from refcompiler.aot.recomputed import Recomputed
 from refcompiler.aot.regions.unrolled import unrolled
 from refcompiler.aot.statistics import TWINS
@@ -249,7 +250,8 @@ class Derivable:
         joined: Joined | None = None,
         places: Sequence[int] = (),
     ) -> list[Any]:
-        """Those of the inputs, with a graph; None where there is none.
+        """Those of the inputs, with a graph; None where there is none. Then the parts that autograd
+        is to add to those of the ``repeated``.
 
         ``joined``: of the call, whose results with a tangent have the numbers ``places``.
         """
@@ -281,11 +283,13 @@ class Derivable:
         state: torch.Tensor | None,
         recomputed: Recomputed | None,
     ) -> tuple[list[Any], list[torch.Tensor], list[Any]]:
-        """What a run returns, its results with a tangent, and the gradients of the ``inputs``."""
+        """What a run returns, its results with a tangent, and :meth:`gradients`."""
         _, flat = self.run(inputs, state, recomputed=recomputed)
         results = [flat[place]._base if is_base else flat[place] for place, is_base in self.outputs]
         ends = [(t, g) for t, g in zip(results, tangents, strict=True) if g is not None]
         wanted = [t for t in inputs if _tracked(t)]
+        read = {n: inputs[n] for n in self.repeated if _tracked(inputs[n])}
+        parts = Parts([end for end, _ in ends], read)
         again = recomputed.again() if recomputed is not None else contextlib.nullcontext()
         with torch._C._DisableAutocast(), as_around(), again:
             found = torch.autograd.grad(
@@ -296,7 +300,8 @@ class Derivable:
                 allow_unused=True,
             )
         made = iter(found)
-        return flat, results, [next(made) if _tracked(t) else None for t in inputs]
+        whole = [next(made) if _tracked(t) else None for t in inputs]
+        return flat, results, parts.instead(whole, self.repeated)
 
 
 @contextlib.contextmanager
@@ -390,8 +395,7 @@ def derivable(
     (``silu``), and what comes back through them is added up at each leaf in eager's order.
     """
     with torch.enable_grad():
-        found = derivable.gradients(inputs, tangents, state, joined, places)
-    return [*found, *[None] * len(derivable.repeated)]
+        return derivable.gradients(inputs, tangents, state, joined, places)
 
 
 def _ends(inputs: Sequence[Any]) -> list[Any]:

@@ -101,7 +101,10 @@ def watch(call: Any, number: int, t: torch.Tensor) -> None:
 
 def _taken(call: Any, number: int, at: int, gradients: tuple[Any, ...]) -> Any:
     gradient, task = gradients[at], _task()
-    if gradient is None or not _goes_to(call):
+    if gradient is None:
+        return None
+    goes = _goes_to if call.goes is None else functools.partial(call.goes, number)
+    if not goes(call):
         return None
     began, came = call.came
     if began != task:
