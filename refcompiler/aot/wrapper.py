@@ -434,6 +434,8 @@ class Wrapper:
     def _return(self) -> None:
         self._count()
         names: list[str] = []
+        for n in self.seen.views:
+            self._output(n, self.seen.outputs[n], ())
         late: list[Output] = []  # views of what has its memory by then
         for n, output in enumerate(self.seen.outputs):
             is_late = isinstance(output, ViewOf) and output.moved
