@@ -41,8 +41,8 @@ class Views:
                 self.keys.setdefault((t.grad_fn, t.output_nr), key)
 
     def turn(self, t: torch.Tensor) -> int | None:
-        """The number that autograd gave the first step from what ``t`` is made of to it, which tells
-        when its gradient is added there; None if it cannot be told."""
+        """The number that autograd gave the first step from what ``t`` is made of to it, which
+        tells when its gradient is added there; None if it cannot be told."""
         if is_outdated(t) or t._base is None:
             return None
         edges = _path(t)

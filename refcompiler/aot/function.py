@@ -99,11 +99,12 @@ class Compiled(torch.autograd.Function):
         if program.derivable is not None or program.second_for is not None:
             ctx.returned = [*map(Reference, outputs)]
         if program.symbolic:
-            layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
+            tangents = program.tangents[: len(program.results)]
+            layouts = [each or Layout.of(outputs[at]) for _, at, _, each in tangents]
             ctx.tangents = [
-                (n, at, layout.stride, layout)
-                for (n, at, _, _), layout in zip(program.tangents, layouts)
+                (n, at, layout.stride, layout) for (n, at, _, _), layout in zip(tangents, layouts)
             ]
+            ctx.tangents += program.tangents[len(tangents) :]  # of views, which know how they lie
         ctx.materialize_grads = False  # as ``set_materialize_grads``, which is in Python
         if program.constant:
             ctx.mark_non_differentiable(*[outputs[n] for n in program.constant])

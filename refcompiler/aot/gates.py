@@ -133,6 +133,14 @@ class Gates:
         node.task = _task(), begins
         return begins
 
+    def told(self, node: Any) -> bool:
+        """Whether the backward under way would run in stages if it came to a gate, which it has not
+        yet. If not, it does not. To be called as :meth:`begins`."""
+        told = self._decides(node, sys._getframe(1))
+        if not told:
+            node.task = _task(), False
+        return told
+
     def _decides(self, node: Any, frame: Any) -> bool:
         last, watched = node.watched
         if node.hooks and self.hooked(node):

@@ -224,7 +224,7 @@ def trace(
     tracer.missing, tracer.reads, tracer.staged, tracer.casts = missing, reads, staged, casts
     tracer.second, tracer.asks, tracer.keeps_gaps = second, asks, keeps_gaps
     tracer.mode, tracer.known_currents = mode, currents
-    tracer.viewed = Viewed(seen, viewed if training and not bases else None)
+    tracer.viewed = Viewed(seen, viewed if training and not bases else None, env)
     tracer.refusals = refusals or Refusals()
     tracer.refusals.begin()
     tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}

@@ -79,7 +79,7 @@ class Parts:
         return first, more, numbers
 
     def instead(self, whole: Sequence[Any], reads: Sequence[int]) -> list[Any]:
-        """The gradients ``whole``, with the first parts in the places of those that are read several
+        """The gradients ``whole``, with first parts in the places of those that are read several
         times, and the others behind all: none where an earlier trace had fewer of them."""
         try:
             first, more, _ = self.given(reads) if reads else ({}, [], [])

@@ -21,6 +21,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from refcompiler.aot.chains import OUTPUT
 from refcompiler.aot.inputs import is_outdated
+from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of
 from refcompiler.aot.observation import Observation, Value, View, ViewOf, tracked
 from refcompiler.aot.ports import INPUT, RESULT, VIEW, Key
@@ -31,15 +32,15 @@ _goes_to = torch._C._will_engine_execute_node
 
 class Viewed:
     """Those of ``seen``. ``wanted``: the numbers of the outputs that a trace is to have tangents
-    for, if they are known; None: no view is to have one."""
+    for, if they are known; None: no view is to have one. ``env``: of the symbols for sizes."""
 
-    def __init__(self, seen: Observation, wanted: Sequence[int] | None):
+    def __init__(self, seen: Observation, wanted: Sequence[int] | None, env: Any):
         self.outputs = seen.outputs
         #: By number of an output, those that may have one.
         self.views: dict[int, View] = {}
         for n, output in enumerate(seen.outputs if wanted is not None else ()):
             view = tracked(output)
-            if view is not None and view.grad_mode and not _has_symbols(view):
+            if view is not None and view.grad_mode and not _depends_on_data(view, env):
                 self.views[n] = view
         if seen.moves:
             self.views.clear()
@@ -86,16 +87,20 @@ class Viewed:
         return found
 
 
-def _has_symbols(view: View) -> bool:
+def _depends_on_data(view: View, env: Any) -> bool:
     at = view.layout
-    return any(map(symbols_of, (*at.size, *at.stride)))
+    symbols = set().union(*map(symbols_of, (*at.size, *at.stride)))
+    return any(env.is_unbacked_symint(each) for each in symbols)
 
 
 def watch(call: Any, number: int, t: torch.Tensor) -> None:
     """Have what comes back to the view ``t`` given to its ``call``, of whose views it has that
     ``number``."""
-    node = t.grad_fn
-    if node is not None and call.program.watches:
+    node, program = t.grad_fn, call.program
+    if node is not None and program.watches:
+        if program.symbolic:
+            n, layout = len(program.results) + number, Layout.of(t)
+            call.tangents[n] = n, program.differentiable[n], layout.stride, layout
         node.register_prehook(functools.partial(_taken, call, number, t.output_nr))
 
 
@@ -114,7 +119,7 @@ def _taken(call: Any, number: int, at: int, gradients: tuple[Any, ...]) -> Any:
     gates = call.program.gates
     if gates is not None:
         known = call.task
-        if known[1] if known is not None and known[0] == task else gates.begins(call):
+        if known[1] if known is not None and known[0] == task else gates.told(call):
             return None
     call.came = task, came
     came[number] = gradient
