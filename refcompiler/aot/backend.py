@@ -427,6 +427,8 @@ def _compile(
             known = fakes, replaced, given, leaves, bases, then, unreached | seen.bits
             run.derivable = _derivable(original, joint, seen, *known, run, compilers.eager_draws)
             run.draws = run.derivable is not None and run.derivable.draws
+            if run.derivable is not None:
+                run.derivable.merges = compilers.separate_reads and run.derivable.is_plain
             run.partly = joint.ways()
             idle = joint.without_gradient()
             run.idle = {n for n, place in enumerate(joint.inputs) if place in idle}

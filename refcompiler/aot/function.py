@@ -11,10 +11,8 @@ import torch
 
 from refcompiler.aot.batches import older
 from refcompiler.aot.gates import directly, with_hooks
-from refcompiler.aot.kept import (
-    FREED,
-    set_versions,
-)
+from refcompiler.aot.kept import FREED, set_versions
+from refcompiler.aot.merged import pending
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import check
@@ -120,8 +118,10 @@ class Compiled(torch.autograd.Function):
             check(program.refused, program.asked(given), (ctx.edges or _edges)(ctx), program.places)
         if ctx.joined is not None:
             ctx.joined.begin(given)
-        if ctx.spared is not None and ctx.spared == _task() and all(g is None for g in given):
-            return (None,) * (program.inputs + program.repeated + 1)
+        merged = None if ctx.pending is None else pending(ctx)
+        if merged is None and ctx.spared is not None and ctx.spared == _task():
+            if all(g is None for g in given):
+                return (None,) * (program.inputs + program.repeated + 1)
         absent = tuple(map(operator.is_, given, program.nothing))
         coming = program.comings.get(absent) or program.coming(absent)
         if coming.spared:
@@ -140,6 +140,8 @@ class Compiled(torch.autograd.Function):
             if not keeps_graph():
                 ctx.gone |= passing
         frees = program.saves and not keeps_graph()
+        if merged is not None and len(coming.missing) == len(program.differentiable):
+            frees = False
         kept, versions = ctx.kept, ctx.versions
         left, spent = None, 0
         if (
@@ -161,7 +163,7 @@ class Compiled(torch.autograd.Function):
             ctx.asked = asked | before
         grows = torch.is_grad_enabled()  # create_graph
         again = originals = None
-        if grows or program.asking:
+        if grows or program.asking or merged is not None:
             edges = (ctx.edges or _edges)(ctx)
             last = [given[at] for at in program.differentiable]
             again = program.derivable
@@ -188,6 +190,9 @@ class Compiled(torch.autograd.Function):
                 ctx.noted = (), (), ()  # as what was saved it is needed no more
         tangents = [*given] if grows else ()
         given.clear()
+        if merged is not None:
+            run, between = merged
+            return (None, *run.rest(last, between))
         if grows and again is not None and originals is not None:
             joined = program.joined(ctx, taken)
             own = joined, program.results
@@ -239,6 +244,7 @@ def with_state(function: Any) -> None:
     node.hooks = {}  # on results, by number
     node.spared = None  # the backward to which a port leads that brings nothing
     node.came = NOTHING  # to views, by their numbers, in the backward with this number
+    node.pending = None  # what a backward brings to what is between, with the backward's number
     node.joined = None  # with the runs of the graph that gradients with a graph are computed by
     node.returned = ()  # what refers to results, as far as they are the caller's
     node.goes = None  # whether a backward goes to what a view leads to, if it is not their node

@@ -133,10 +133,10 @@ class Gates:
         node.task = _task(), begins
         return begins
 
-    def told(self, node: Any) -> bool:
+    def told(self, node: Any, frame: Any = None) -> bool:
         """Whether the backward under way would run in stages if it came to a gate, which it has not
-        yet. If not, it does not. To be called as :meth:`begins`."""
-        told = self._decides(node, sys._getframe(1))
+        yet. If not, it does not. To be called as :meth:`begins`, or with that ``frame``."""
+        told = self._decides(node, frame or sys._getframe(1))
         if not told:
             node.task = _task(), False
         return told

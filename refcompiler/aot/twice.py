@@ -17,7 +17,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot import ports
+from refcompiler.aot import merged, ports
 from refcompiler.aot.currents import restored
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joined import Joined
@@ -25,6 +25,7 @@ from refcompiler.aot.joint import Joint
 from refcompiler.aot.ports import RESULT, Key
 from refcompiler.aot.reads import Parts
 from refcompiler.aot.recomputed import Recomputed
+from refcompiler.aot.regions.table import REGIONS
 from refcompiler.aot.regions.unrolled import unrolled
 from refcompiler.aot.statistics import TWINS
 from refcompiler.reentrant import as_around
@@ -91,6 +92,7 @@ class Derivable:
         live: Collection[int] = (),
     ):
         self.live = live
+        self.merges = False  # whether derivatives are added up with what comes to the results
         self.kept, self.draws = kept or {}, draws
         #: Whether calls keep inputs alive that have a way on, since there is no other way to a
         #: second derivative: the program has gates.
@@ -112,6 +114,11 @@ class Derivable:
         #: Leaves that are saved, which tells of writes to them, and that are not.
         self.counted = [n for n in own if n in self.kept]
         self.loose = [n for n in own if n not in self.kept]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has no branches, loops and checkpoints."""
+        return not self.varies and not any(n.target in REGIONS for n in self.graph.graph.nodes)
 
     @functools.cached_property
     def saved(self) -> list[int]:
@@ -257,6 +264,12 @@ class Derivable:
         """
         if joined is None:
             return self._gradients(_ends(inputs), tangents, state, None)[2]
+        call = joined.node()
+        if self.merges and call is not None and call.of_result is None:
+            found = self._joined(call, inputs, tangents, state, joined, places)
+            if found is not None:
+                return found
+            self.merges = False
         absent = tuple([g is None for g in tangents])
         while True:
             keeping = self.keeping.get(absent, set())
@@ -275,6 +288,23 @@ class Derivable:
             ports.lead(port, {key: own.pop(key) for key in named})
             joined.lead(own)
             return found
+
+    def _joined(
+        self,
+        call: Any,
+        inputs: Sequence[Any],
+        tangents: Sequence[Any],
+        state: torch.Tensor | None,
+        joined: Joined,
+        places: Sequence[int],
+    ) -> list[Any] | None:
+        """The same where derivatives are added up as eager's (:mod:`refcompiler.aot.merged`)."""
+        given = _ends(inputs)
+        flat, results, found = self._gradients(given, tangents, state, None)
+        own = {(RESULT, n): t for n, t in zip(places, results, strict=False)}
+        own |= {key: flat[key[1]] for key in joined.views()}
+        rest = found, own, lambda keys: joined.named(keys, inputs), self.repeated
+        return merged.joined(call, given, results, tangents, *rest)
 
     def _gradients(
         self,

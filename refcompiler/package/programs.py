@@ -548,7 +548,7 @@ def _unpack_derivable(u: Unpacker, graph: Any, lifted: Any, state: Any, *known: 
 
 _DERIVABLE = (
     *("places", "given", "outputs", "repeated", "written", "asked", "replaced"),
-    *("kept", "draws", "holds", "live", "counted", "loose", "varies"),
+    *("kept", "draws", "holds", "live", "counted", "loose", "varies", "merges"),
 )
 
 
