@@ -38,12 +38,13 @@ from refcompiler.aot.joint import NEW_VALUES, Joint, trace
 from refcompiler.aot.later import Later, Strides
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import environment
-from refcompiler.aot.observation import Observation, observe
+from refcompiler.aot.observation import Observation, Value, ViewOf, observe
 from refcompiler.aot.order import arranged
 from refcompiler.aot.origin import origin
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
 from refcompiler.aot.partition.packing import is_packed
+from refcompiler.aot.ports import INPUT, RESULT, Key
 from refcompiler.aot.private import memory, private_count
 from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import Learnt, Refusals
@@ -367,7 +368,8 @@ def _compile(
                 if second is not None:
                     second = tuple([(*map(renumbered, level),) for level in second])
                 how: Any = missing, reads, staged, strides, casts, second, asks
-                how += compilers.keeps_gaps, known_currents, refusals
+                views = known_views if compilers.separate_reads else None
+                how += compilers.keeps_gaps, known_currents, refusals, views
                 while True:
                     try:
                         with eager_composites(env is not None), repeating(env, found):
@@ -379,12 +381,13 @@ def _compile(
             numbers: list[int] = []
             refusals = Refusals()
             known_currents: Sequence[int] | None = None
+            known_views: Sequence[int] | None = ()
 
             def renumbered(n: int) -> int:
                 return numbers[n] if n < len(numbers) else n
 
             joint = traced()
-            known_currents = joint.currents
+            known_currents, known_views = joint.currents, joint.viewed or None
             if joint.order:
                 numbers = _as_eager(joint, leaves, seen.bits)
             if seen.passes and (bases or joint.inner):
@@ -426,11 +429,13 @@ def _compile(
             known = fakes, replaced, given, leaves, bases, then, unreached | seen.bits
             run.derivable = _derivable(original, joint, seen, *known, run, compilers.eager_draws)
             run.draws = run.derivable is not None and run.derivable.draws
+            if run.derivable is not None:
+                run.derivable.merges = compilers.separate_reads and run.derivable.is_plain
             run.partly = joint.ways()
             idle = joint.without_gradient()
             run.idle = {n for n, place in enumerate(joint.inputs) if place in idle}
             if joint.inner:
-                run.gates = Gates(levels(joint.inner, joint.tangents, run.partly), later.stages)
+                run.gates = Gates(levels(joint.inner, run.results, run.partly), later.stages)
             if (joint.inner or run.asking) and run.derivable is not None:
                 run.derivable.holds = True
                 run.releases = run.saves
@@ -454,7 +459,7 @@ def _compile(
         wrapper.ways({taken[n] for n in run.partly}, leaves)
         wrapper.loose = joint.without_gradient() | joint.partly.keys()
         passed = {place: mask & ~joint.saving for place, mask in joint.passed.items()}
-        wrapper.kept = run.kept_written
+        wrapper.kept, wrapper.viewed = run.kept_written, joint.viewed
         wrapper.detached = {n for n in joint.own_currents() if _requires_grad(fakes[taken[n]])}
         wrapper.passed = {place: mask for place, mask in passed.items() if mask}
     grows = grad_mode and any(map(_requires_grad, fakes))
@@ -589,7 +594,21 @@ def _training(
         aliases=[*read],
         rewrites=joint.rewrites,
         refused=joint.refused,
+        viewed=[_viewed(joint, seen, n) for n in joint.viewed],
     )
+
+
+def _viewed(joint: Joint, seen: Observation, n: int) -> Key:
+    """What an output is a view of, among the results and inputs of the compiled function."""
+    output = seen.outputs[n]
+    if isinstance(output, Value):
+        return RESULT, output.slot
+    assert isinstance(output, ViewOf)
+    if output.place in joint.written:
+        at = len(seen.slots) + joint.written.index(output.place)
+        if at in joint.tangents:
+            return RESULT, at
+    return INPUT, joint.inputs.index(output.place)
 
 
 def _meta(node: Any) -> Mapping[str, Any]:
@@ -621,7 +640,7 @@ def _derivable(
     if bases or seen.moves or not all(eager_draws and draws_from_state(node) for node in draws):
         return None
     count = len(seen.slots)
-    if any(at >= count for at in joint.tangents) or reads_written(joint, count):
+    if any(at >= count for at in program.results) or reads_written(joint, count):
         return None
     turned = {w.place for w in seen.writes if w.layout is not None or w.counted}
     if turned - {*joint.written}:  # whose sizes or strides the graph changes, for a while
@@ -629,8 +648,9 @@ def _derivable(
     holders = enumerate(gm.graph.find_nodes(op="placeholder"))
     if {place for place, node in holders if node.users} - {*joint.inputs}:
         return None
-    slots = [seen.slots[at] for at in joint.tangents]
+    slots = [seen.slots[at] for at in program.results]
     outputs = [(slot.output, slot.is_base) for slot in slots]
+    outputs += [(n, False) for n in joint.viewed]
     known = [leaf and t.requires_grad for leaf, t in zip(leaves, fakes, strict=False)]
     places = joint.inputs
     return Derivable(

@@ -20,6 +20,7 @@ from refcompiler.aot import ports
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joined import Joined
 from refcompiler.aot.ports import RESULT, VIEW
+from refcompiler.aot.reads import Parts
 from refcompiler.reentrant import as_around
 
 
@@ -158,8 +159,8 @@ class Between:
             run, results = again.run(self.inputs, state, through)
         own = dict(enumerate(results)) | run.computed | run.based
         ends = [own[place] for place, _ in again.outputs]
-        self.ends = dict(zip(tangents, ends, strict=True))
-        self.joined = joined
+        self.ends = dict(zip(tangents, ends, strict=False))  # behind them are views
+        self.joined, self.repeated = joined, again.repeated
         self.own = run.computed  # what the caller's tensors are in the place of
         self.keys: dict[Any, int] = {}  # for whoever names the places otherwise
         self.leading: list[Any] = []  # handles of the hooks that do
@@ -172,13 +173,17 @@ class Between:
         return dict(zip(self.named, found, strict=True))
 
     def rest(self, given: Sequence[Any]) -> list[Any]:
-        """The gradients of the inputs, where what is named has its own among ``given``."""
+        """The gradients of the inputs, where what is named has its own among ``given``, then parts
+        as :meth:`Derivable.gradients` has them."""
         there = {n: given[n] for n in self.ends if given[n] is not None}
         wanted = [t for t in self.inputs if _tracked(t)]
+        read = {n: t for n, t in enumerate(self.inputs) if n in self.repeated and _tracked(t)}
+        parts = Parts([self.ends[n] for n in there], read)
         found = iter(self._gradients(there, wanted))
         own = self._computed()
         self.joined.lead({key: t for key, t in own.items() if key not in self.led})
-        return [next(found) if _tracked(t) else None for t in self.inputs]
+        whole = [next(found) if _tracked(t) else None for t in self.inputs]
+        return parts.instead(whole, self.repeated)
 
     def _gradients(self, given: Mapping[int, Any], wanted: Sequence[Any]) -> Sequence[Any]:
         for handle in self.leading:

@@ -40,6 +40,16 @@ class Views:
             if t.requires_grad and not is_outdated(t) and t.grad_fn is not None:
                 self.keys.setdefault((t.grad_fn, t.output_nr), key)
 
+    def turn(self, t: torch.Tensor) -> int | None:
+        """The number that autograd gave the first step from what ``t`` is made of to it, which
+        tells when its gradient is added there; None if it cannot be told."""
+        if is_outdated(t) or t._base is None:
+            return None
+        edges = _path(t)
+        ends = [n for n, edge in enumerate(edges) if edge in self.keys and n]
+        found: int | None = edges[ends[0] - 1 if ends else -1][0]._sequence_nr() if edges else None
+        return found
+
     def over(
         self, t: torch.Tensor
     ) -> tuple[Over, Callable[..., torch.Tensor], tuple[Any, ...]] | None:

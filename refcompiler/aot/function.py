@@ -12,10 +12,8 @@ import torch
 
 from refcompiler.aot.batches import older
 from refcompiler.aot.gates import directly, with_hooks
-from refcompiler.aot.kept import (
-    FREED,
-    set_versions,
-)
+from refcompiler.aot.kept import FREED, set_versions
+from refcompiler.aot.merged import pending
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import check
@@ -23,6 +21,7 @@ from refcompiler.aot.second import Call, ends, reach, second
 from refcompiler.aot.sparing import spare
 from refcompiler.aot.toward import goes_everywhere, unasked
 from refcompiler.aot.twice import ASKS, derivable, once
+from refcompiler.aot.viewed import come
 from refcompiler.weak import Reference
 
 _VERSION = operator.attrgetter("_version")
@@ -100,11 +99,12 @@ class Compiled(torch.autograd.Function):
         if program.derivable is not None or program.second_for is not None:
             ctx.returned = [*map(Reference, outputs)]
         if program.symbolic:
-            layouts = [each or Layout.of(outputs[at]) for _, at, _, each in program.tangents]
+            tangents = program.tangents[: len(program.results)]
+            layouts = [each or Layout.of(outputs[at]) for _, at, _, each in tangents]
             ctx.tangents = [
-                (n, at, layout.stride, layout)
-                for (n, at, _, _), layout in zip(program.tangents, layouts)
+                (n, at, layout.stride, layout) for (n, at, _, _), layout in zip(tangents, layouts)
             ]
+            ctx.tangents += program.tangents[len(tangents) :]  # of views, which know how they lie
         ctx.materialize_grads = False  # as ``set_materialize_grads``, which is in Python
         if program.constant:
             ctx.mark_non_differentiable(*[outputs[n] for n in program.constant])
@@ -114,12 +114,16 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         given: list[Any] = gradients[0] if BOXED else list(gradients)
         program: Program = ctx.program
+        if program.viewed and len(given) == program.outputs:
+            given += come(ctx)
         if program.refused:
             check(program.refused, program.asked(given), (ctx.edges or _edges)(ctx), program.places)
         if ctx.joined is not None:
             ctx.joined.begin(given)
-        if ctx.spared is not None and ctx.spared == _task() and all(g is None for g in given):
-            return (None,) * (program.inputs + program.repeated + 1)
+        merged = None if ctx.pending is None else pending(ctx)
+        if merged is None and ctx.spared is not None and ctx.spared == _task():
+            if all(g is None for g in given):
+                return (None,) * (program.inputs + program.repeated + 1)
         absent = tuple(map(operator.is_, given, program.nothing))
         coming = program.comings.get(absent) or program.coming(absent)
         if coming.spared:
@@ -145,6 +149,8 @@ class Compiled(torch.autograd.Function):
             if not keeps_graph():
                 ctx.gone |= passing
         frees = program.saves and not keeps_graph()
+        if merged is not None and len(coming.missing) == len(program.differentiable):
+            frees = False
         kept, versions = ctx.kept, ctx.versions
         left, spent = None, 0
         if (
@@ -165,7 +171,7 @@ class Compiled(torch.autograd.Function):
                 raise RuntimeError(_ONCE)
             ctx.asked = asked | before
         again = originals = None
-        if grows or program.asking:
+        if grows or program.asking or merged is not None:
             edges = (ctx.edges or _edges)(ctx)
             last = [given[at] for at in program.differentiable]
             again = program.derivable
@@ -192,9 +198,12 @@ class Compiled(torch.autograd.Function):
                 ctx.noted = (), (), ()  # as what was saved it is needed no more
         tangents = [*given] if grows else ()
         given.clear()
+        if merged is not None:
+            run, between = merged
+            return (None, *run.rest(last, between))
         if grows and again is not None and originals is not None:
             joined = program.joined(ctx, taken)
-            own = joined, program.differentiable, unwanted
+            own = joined, program.results, unwanted
             return (None, *derivable(again, originals, last, ctx.state, *own))
         if missing and program.asking and program.runs_again(missing):
             if grows or again is None or originals is None:
@@ -214,7 +223,7 @@ class Compiled(torch.autograd.Function):
             if reached is None:
                 return (None, *once(gradients, read))
             missing, laid = program.plainly(ctx, tangents)
-            results = [(at, ctx.returned[at]) for at in program.differentiable]
+            results = [(at, ctx.returned[at]) for at in program.results]
             values = [t.detach() if isinstance(t, torch.Tensor) else t for t in (*taken, *laid)]
             derived = Call(program, missing, values, reached, ctx.ends, results, weakref.ref(ctx))
             return (None, *second(derived, last, gradients))
@@ -242,8 +251,11 @@ def with_state(function: Any) -> None:
     node.again = None  # of gates: the run of the graph that a backward with a graph goes through
     node.hooks = {}  # on results, by number
     node.spared = None  # the backward to which a port leads that brings nothing
+    node.came = NOTHING  # to views, by their numbers, in the backward with this number
+    node.pending = None  # what a backward brings to what is between, with the backward's number
     node.joined = None  # with the runs of the graph that gradients with a graph are computed by
     node.returned = ()  # what refers to results, as far as they are the caller's
+    node.goes = None  # whether a backward goes to what a view leads to, if it is not their node
     node.of_result = None  # what gives autograd's function of a result, if it is not their node
 
 

@@ -133,6 +133,14 @@ class Gates:
         node.task = _task(), begins
         return begins
 
+    def told(self, node: Any, frame: Any = None) -> bool:
+        """Whether the backward under way would run in stages if it came to a gate, which it has not
+        yet. If not, it does not. To be called as :meth:`begins`, or with that ``frame``."""
+        told = self._decides(node, frame or sys._getframe(1))
+        if not told:
+            node.task = _task(), False
+        return told
+
     def _decides(self, node: Any, frame: Any) -> bool:
         last, watched = node.watched
         if node.hooks and self.hooked(node):
@@ -162,7 +170,7 @@ class Gates:
                 continue
             program, keys = self.stages.parts[place]
             arguments = self._arguments(node, program, _bit(program, place))
-            given: list[Any] = [None] * program.outputs
+            given = [*program.nothing]
             given[place] = gradient
             missing, call = program.take(node, arguments, given)
             with torch._C._DisableAutocast():
@@ -208,7 +216,7 @@ class Gates:
         try:
             values = dict(named.values())
             joined = program.joined(node, ())
-            known = again, program.differentiable, inputs, node.state, values, joined
+            known = again, program.results, inputs, node.state, values, joined
             found = Between(*known)
         except Written:
             raise RuntimeError(REFUSED.format(why=why)) from None
@@ -219,7 +227,7 @@ class Gates:
         """The gradients of the inputs, with a graph, in stages, from what results have."""
         found = self._between(node, node.program.asked(given)).rest(given)
         node.again = None
-        return [*found, *[None] * node.program.repeated]
+        return found
 
 
 def _bit(program: Any, place: int) -> int:

@@ -46,6 +46,7 @@ from refcompiler.aot.stages import staged
 from refcompiler.aot.sums import Sums
 from refcompiler.aot.tracing import Decompositions
 from refcompiler.aot.tracing import trace as trace_graph
+from refcompiler.aot.viewed import Viewed
 from refcompiler.aot.watching import shares_elements
 from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.known import same
@@ -95,6 +96,9 @@ class Joint:
     refused: list[Refusal] = field(default_factory=list)  # in eager's order
     #: By number of a tangent, its number among those that a trace begins with.
     cotangents: list[int] = field(default_factory=list)
+    #: Outputs of the call, by number, that are views and have a tangent, which are the last. Their
+    #: places are behind all outputs of the graph.
+    viewed: list[int] = field(default_factory=list)
 
     def taking(self, numbers: Sequence[int]) -> Joint:
         """The same, with its inputs in another order: ``numbers`` are those that they have now."""
@@ -196,6 +200,7 @@ def trace(
     keeps_gaps: bool = False,
     currents: Sequence[int] | None = None,
     refusals: Refusals | None = None,
+    viewed: Sequence[int] | None = None,
 ) -> Joint:
     """The joint graph of ``gm``; without ``training`` it has no tangents and no gradients.
 
@@ -212,13 +217,14 @@ def trace(
     tangents but the last. ``asks``: there are none, but what they would depend on is noted.
     ``keeps_gaps``: see :class:`FunctionalMode`. ``currents``: those of the joint graph, of one that
     was traced before; None: as many as it takes. ``refusals``: what earlier traces have learnt;
-    this one may raise :class:`Learnt`.
+    this one may raise :class:`Learnt`. ``viewed``: as ``reads``, of views that have a tangent.
     """
     env = mode.shape_env
     tracer = _Tracer(gm, dict(replaced), given, seen, training, parameters, bases, env)
     tracer.missing, tracer.reads, tracer.staged, tracer.casts = missing, reads, staged, casts
     tracer.second, tracer.asks, tracer.keeps_gaps = second, asks, keeps_gaps
     tracer.mode, tracer.known_currents = mode, currents
+    tracer.viewed = Viewed(seen, viewed if training and not bases else None, env)
     tracer.refusals = refusals or Refusals()
     tracer.refusals.begin()
     tracer.expanded = {n: expanded(t) for n, t in enumerate(fakes) if _is_tensor(t)}
@@ -233,7 +239,7 @@ def trace(
                 tangents.append(made)
             first = len(tangents)
             like = [fakes[n] for n in (*primals, *(currents or ()))]
-            like += tangents
+            like += [t for n, t in enumerate(tangents) if tracer.counts(n)]
             for n in itertools.chain.from_iterable(second or ()):
                 known = like[n]
                 made = torch.empty(known.shape, dtype=known.dtype, device=known.device)
@@ -307,6 +313,7 @@ def trace(
         tracer.rewrites,
         tracer.refused,
         tracer.cotangents,
+        tracer.own_views,
     )
 
 
@@ -371,6 +378,8 @@ class _Tracer:
         self.known_currents: Sequence[int] | None = None
         self.rewrites = False
         self.reads: Sequence[int] | None = None
+        self.viewed: Any = None
+        self.own_views: list[int] = []
         self.several: list[int] = []  # of those that were found
         self.order: list[int] = []
         self.turns: dict[int, int] = {}
@@ -381,6 +390,7 @@ class _Tracer:
             for w in seen.writes
             if w.tracked and w.requires_grad and w.place not in self.members
         }
+        self.of_views = len(self.tangents) + len(self.tracked)  # the number of their first tangent
 
     def layouts(self, fakes: Sequence[torch.Tensor]) -> Iterator[tuple[Layout, Any, Any]]:
         """How the tangents lie: as the outputs, then as the written inputs."""
@@ -390,6 +400,17 @@ class _Tracer:
         for place, write in self.tracked.items():
             layout = self.lies[place] = write.layout or Layout.of(fakes[place])
             yield layout, fakes[place].dtype, fakes[place].device
+        for n, view in self.viewed.views.items():
+            output = self.seen.outputs[n]
+            own = isinstance(output, Value)
+            device = (self.seen.slots[output.slot] if own else fakes[output.place]).device
+            yield view.layout, view.dtype, device
+
+    def counts(self, tangent: int) -> bool:
+        """Whether one that is made is of a view that has one, as far as that is known, or of no
+        view."""
+        places = self.viewed.places(self.viewed.wanted or ())
+        return tangent < self.of_views or tangent - self.of_views in places
 
     def _check_numbers(self) -> None:
         """Views that are made again find numbers of their own: the others' order is another one."""
@@ -538,6 +559,18 @@ class _Tracer:
         wanted = [n for n, t in enumerate(primals) if _is_tensor(t) and t.requires_grad]
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
+        between = self._between(found)
+        ways = reached(outputs) if len(between) > 1 else {}
+        self.inner = readers(ways, outputs, between)
+        by_place = {self.primals[n]: primals[n] for n in wanted}
+        self.partly = partly(ways, by_place, len(outputs))
+        views = self._views(found, ways)
+        if views:
+            there += views
+            outputs += [t for n, t in views.items()]
+            ways = reached(outputs)
+            masks = partly(ways, by_place, len(outputs))
+            self.partly = {place: masks[place] for place in self.partly}
         if self._has_links():
             members = self.members if self.written else ()
             moved = [move.place for move in self.seen.moves]
@@ -545,14 +578,9 @@ class _Tracer:
             more = [] if self.currents is None else self.currents.saved
             self.links = links(outputs, self.inputs, self.flat, [*known], more)
         note_held(outputs)
-        between = self._between(found)
-        ways = reached(outputs) if len(between) > 1 else {}
         self.uneven, self.asking = uneven(ways), asking(ways)
         self.saving = saving(outputs, ways)
         self.passed = self.first.passed(outputs, ways)
-        self.inner = readers(ways, outputs, between)
-        by_place = {self.primals[n]: primals[n] for n in wanted}
-        self.partly = partly(ways, by_place, len(outputs))
         self.refused, kinds = refusals(outputs, {n: primals[n] for n in wanted})
         self.uneven |= kinds
         if self.second is not None:
@@ -589,6 +617,18 @@ class _Tracer:
         for n, part in first.items():
             result[n] = part
         return [*result, *more], begun
+
+    def _views(
+        self, found: Sequence[Any], ways: Mapping[Any, Mapping[int, int]]
+    ) -> dict[int, torch.Tensor]:
+        """Those that leave the graph and have a tangent, which there is, by its number."""
+        known = self.flat, self.inputs, self.tracked, self.inner, ways
+        self.own_views = self.viewed.chosen(*known)
+        first, end = len(self.tangents), len(found) + len(self.seen.numbers)
+        self.tangents += range(end, end + len(self.own_views))
+        self.cotangents += [self.of_views + at for at in self.viewed.places(self.own_views)]
+        there = {n: self.flat[at] for n, at in enumerate(self.own_views, first)}
+        return {n: t for n, t in there.items() if n not in self.missing and not self.staged}
 
     @contextlib.contextmanager
     def _summed(self, outputs: Sequence[torch.Tensor]) -> Iterator[None]:

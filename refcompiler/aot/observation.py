@@ -181,6 +181,8 @@ class Observation:
     slots: list[Slot] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    #: Outputs that are views, in the order in which autograd was told of them.
+    views: list[int] = field(default_factory=list)
     numbers: list[Any] = field(default_factory=list)  # that the epilogue needs of the graph
     bits: frozenset[int] = frozenset()  # places of inputs with a conjugate or negative bit
     switches: bool | None = None  # the gradient mode that the graph leaves, if it is another one
@@ -363,9 +365,11 @@ class _Observer:
         for n, t in enumerate(self.inputs):
             if isinstance(t, torch.Tensor) and t._is_view() and not self._has_moved(n):
                 known[GIVEN, n] = t
-        made = {n: view for n, output in enumerate(self.seen.outputs) if (view := _tracked(output))}
+        made = {n: view for n, output in enumerate(self.seen.outputs) if (view := tracked(output))}
         known |= {(OUTPUT, n): self.flat[n] for n in made}
         views = Views(known)
+        turns = {n: turn for n in made if (turn := views.turn(self.flat[n])) is not None}
+        self.seen.views = sorted(turns, key=turns.__getitem__)
         for n, view in made.items():
             found, output = views.over(self.flat[n]), self.seen.outputs[n]
             if found is not None and isinstance(output, ViewOf | Value):
@@ -568,7 +572,7 @@ def _name_of(t: torch.Tensor) -> str:
     return t.grad_fn.name().partition("Backward")[0]
 
 
-def _tracked(output: Output) -> View | None:
+def tracked(output: Output) -> View | None:
     """The view that an output is, if autograd is to see how it is made."""
     if not isinstance(output, ViewOf | Value) or output.view is None:
         return None

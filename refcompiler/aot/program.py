@@ -22,6 +22,7 @@ from refcompiler.aot.layout import by_sizes
 from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
+from refcompiler.aot.ports import Key
 from refcompiler.aot.recomputed import Recomputed
 from refcompiler.aot.refusing import Refusal
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
@@ -59,6 +60,7 @@ class Program:
     results ``numbered``, which the graph has written to.
     """
 
+    watches = True  # whether what comes to views is given to their tangents
     forward: Callable[..., Any]
     boxed: bool
     outputs: int
@@ -118,6 +120,9 @@ class Program:
     aliases: Sequence[int] = ()  # and which it only reads so
     rewrites: bool = False  # whether it writes to any
     refused: Sequence[Refusal] = ()  # what eager raises in its backward
+    #: So many tangents, the last, are of views, whose places are behind those of all results. Each
+    #: is of that result, or of the input with that number.
+    viewed: Sequence[Key] = ()
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:
@@ -129,7 +134,9 @@ class Program:
             tell()
 
     def __post_init__(self) -> None:
-        differentiable = set(self.differentiable)
+        #: The places of results with a tangent.
+        self.results = self.differentiable[: len(self.differentiable) - len(self.viewed)]
+        differentiable = set(self.results)
         self.every = (1 << len(self.differentiable)) - 1  # tangents, as bits
         self.symbolic = None in self.layouts
         self.ways: dict[Any, Any] = {}  # of calls with functions of autograd for each way
@@ -148,7 +155,7 @@ class Program:
         #: Those that the call puts an input in the place of, if nobody else has them by then.
         self.passing = [n for n in own if n in written]
         self.unhooked = [*self.currents, *self.aliases]  # hooks are for what autograd saves
-        self.nothing = (None,) * self.outputs
+        self.nothing = (None,) * (self.outputs + len(self.viewed))
         self.comings: dict[tuple[bool, ...], Coming] = {}
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
         self.tangents = [

@@ -78,6 +78,15 @@ class Parts:
             raise Unsupported("another backward reads an input more often")
         return first, more, numbers
 
+    def instead(self, whole: Sequence[Any], reads: Sequence[int]) -> list[Any]:
+        """The gradients ``whole``, with first parts in the places of those that are read several
+        times, and the others behind all: none where an earlier trace had fewer of them."""
+        try:
+            first, more, _ = self.given(reads) if reads else ({}, [], [])
+        except Unsupported:
+            return [*whole, *[None] * len(reads)]
+        return [*[first.get(n, g) for n, g in enumerate(whole)], *more]
+
 
 def saving(outputs: Sequence[torch.Tensor], ways: Mapping[Node, Mapping[int, int]]) -> int:
     """The outputs, a bit for each, on whose way autograd reads what a forward has saved, once.

@@ -260,8 +260,10 @@ def second(
 ) -> list[Any]:
     """``gradients`` of a call, as they are, with a derivative. ``tangents``: as they came."""
     program = call.program
-    found = list(gradients[: program.inputs])
-    for n, more in zip(program.reads, gradients[program.inputs :], strict=True):
-        if more is not None:
-            found[n] = more if found[n] is None else found[n] + more
-    return [*derive(call, (), tangents, (), found), *[None] * program.repeated]
+    found, more = list(gradients[: program.inputs]), list(gradients[program.inputs :])
+    for at, n in enumerate(program.reads):
+        if found[n] is None:
+            found[n], more[at] = more[at], None
+    # The derivative is that of the sum of all parts, which autograd adds up: what comes back to one
+    # of them comes back to each.
+    return [*derive(call, (), tangents, (), found), *more]

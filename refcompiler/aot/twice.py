@@ -17,13 +17,15 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot import ports
+from refcompiler.aot import merged, ports
 from refcompiler.aot.currents import restored
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joined import Joined
 from refcompiler.aot.joint import Joint
 from refcompiler.aot.ports import RESULT, Key
+from refcompiler.aot.reads import Parts
 from refcompiler.aot.recomputed import Recomputed
+from refcompiler.aot.regions.table import REGIONS
 from refcompiler.aot.regions.unrolled import unrolled
 from refcompiler.aot.statistics import TWINS
 from refcompiler.reentrant import as_around
@@ -90,6 +92,7 @@ class Derivable:
         live: Collection[int] = (),
     ):
         self.live = live
+        self.merges = False  # whether derivatives are added up with what comes to the results
         self.kept, self.draws = kept or {}, draws
         #: Whether calls keep inputs alive that have a way on, since there is no other way to a
         #: second derivative: the program has gates.
@@ -112,6 +115,11 @@ class Derivable:
         #: Leaves that are saved, which tells of writes to them, and that are not.
         self.counted = [n for n in own if n in self.kept]
         self.loose = [n for n in own if n not in self.kept]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has no branches, loops and checkpoints."""
+        return not self.varies and not any(n.target in REGIONS for n in self.graph.graph.nodes)
 
     @functools.cached_property
     def saved(self) -> list[int]:
@@ -251,13 +259,20 @@ class Derivable:
         places: Sequence[int] = (),
         unwanted: Sequence[int] = (),
     ) -> list[Any]:
-        """Those of the inputs, with a graph; None where there is none.
+        """Those of the inputs, with a graph; None where there is none. Then the parts that autograd
+        is to add to those of the ``repeated``.
 
         ``joined``: of the call, whose results with a tangent have the numbers ``places``.
         ``unwanted``: numbers of inputs whose gradients nobody asks for.
         """
         if joined is None:
             return self._gradients(_ends(inputs), tangents, state, None, unwanted)[2]
+        call = joined.node()
+        if self.merges and call is not None and call.of_result is None:
+            found = self._joined(call, inputs, tangents, state, joined, places, unwanted)
+            if found is not None:
+                return found
+            self.merges = False
         absent = (*[g is None for g in tangents], *unwanted)
         while True:
             keeping = self.keeping.get(absent, set())
@@ -268,7 +283,7 @@ class Derivable:
             flat, results, found = self._gradients(
                 given, tangents, state, joined.recomputed, unwanted
             )
-            own = {(RESULT, n): t for n, t in zip(places, results, strict=True)}
+            own = {(RESULT, n): t for n, t in zip(places, results, strict=False)}
             own |= {key: flat[key[1]] for key in joined.views()}
             if self.varies or absent not in self.keeping:
                 begin = [t.grad_fn for t in (*inputs, *tangents) if isinstance(t, torch.Tensor)]
@@ -279,6 +294,24 @@ class Derivable:
             joined.lead(own)
             return found
 
+    def _joined(
+        self,
+        call: Any,
+        inputs: Sequence[Any],
+        tangents: Sequence[Any],
+        state: torch.Tensor | None,
+        joined: Joined,
+        places: Sequence[int],
+        unwanted: Sequence[int],
+    ) -> list[Any] | None:
+        """The same where derivatives are added up as eager's (:mod:`refcompiler.aot.merged`)."""
+        given = _ends(inputs)
+        flat, results, found = self._gradients(given, tangents, state, None, unwanted)
+        own = {(RESULT, n): t for n, t in zip(places, results, strict=False)}
+        own |= {key: flat[key[1]] for key in joined.views()}
+        rest = found, own, lambda keys: joined.named(keys, inputs), self.repeated
+        return merged.joined(call, given, results, tangents, *rest)
+
     def _gradients(
         self,
         inputs: Sequence[Any],
@@ -287,11 +320,13 @@ class Derivable:
         recomputed: Recomputed | None,
         unwanted: Sequence[int],
     ) -> tuple[list[Any], list[torch.Tensor], list[Any]]:
-        """What a run returns, its results with a tangent, and the gradients of the ``inputs``."""
+        """What a run returns, its results with a tangent, and :meth:`gradients`."""
         _, flat = self.run(inputs, state, recomputed=recomputed)
         results = [flat[place]._base if is_base else flat[place] for place, is_base in self.outputs]
         ends = [(t, g) for t, g in zip(results, tangents, strict=True) if g is not None]
         wanted = {n: t for n, t in enumerate(inputs) if _tracked(t) and n not in unwanted}
+        read = {n: wanted[n] for n in self.repeated if n in wanted}
+        parts = Parts([end for end, _ in ends], read)
         again = recomputed.again() if recomputed is not None else contextlib.nullcontext()
         with torch._C._DisableAutocast(), as_around(), again:
             found = torch.autograd.grad(
@@ -302,7 +337,8 @@ class Derivable:
                 allow_unused=True,
             )
         made = dict(zip(wanted, found, strict=True))
-        return flat, results, [made.get(n) for n in range(len(inputs))]
+        whole = [made.get(n) for n in range(len(inputs))]
+        return flat, results, parts.instead(whole, self.repeated)
 
 
 @contextlib.contextmanager
@@ -397,8 +433,7 @@ def derivable(
     (``silu``), and what comes back through them is added up at each leaf in eager's order.
     """
     with torch.enable_grad():
-        found = derivable.gradients(inputs, tangents, state, joined, places, unwanted)
-    return [*found, *[None] * len(derivable.repeated)]
+        return derivable.gradients(inputs, tangents, state, joined, places, unwanted)
 
 
 def _ends(inputs: Sequence[Any]) -> list[Any]:

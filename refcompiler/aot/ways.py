@@ -29,7 +29,9 @@ from torch.autograd.graph import get_gradient_edge
 from refcompiler.aot.function import BOXED, Compiled, keeps_graph, with_state
 from refcompiler.aot.gates import PROBE, goes_to, with_hooks
 from refcompiler.aot.kept import kept_by
+from refcompiler.aot.ports import RESULT
 from refcompiler.aot.program import Program
+from refcompiler.aot.viewed import come
 from refcompiler.weak import Reference
 
 _task = torch._C._current_graph_task_id
@@ -55,7 +57,7 @@ class Ways:
             by_mask.setdefault(program.partly[n], []).append(n)
         ends = {
             place: tuple([n for n, mask in enumerate(by_mask) if mask >> bit & 1])
-            for bit, place in enumerate(program.differentiable)
+            for bit, place in enumerate(program.results)
         }
         # Autograd runs what was made last first.
         places = sorted(ends, key=lambda n: program.turns.get(n, 0), reverse=True)
@@ -173,7 +175,7 @@ def apart(program: Any, *inputs: Any) -> list[Any]:
     mark = _whole(made, program, inputs, *[inputs[n] for n in plan.base], PROBE)
     call, results = made[0], [*made[1]]
     marks = [_inputs(call, places, *[inputs[n] for n in places]) for places in plan.groups]
-    call.plan, call.edges, call.of_result = plan, _edges, _of_result
+    call.plan, call.edges, call.of_result, call.goes = plan, _edges, _of_result, _goes
     call.groups = [each.grad_fn and weakref.ref(each.grad_fn) for each in marks]
     call.given = [Reference(inputs[n]) for places in plan.groups for n in places]
     call.finals = []
@@ -218,6 +220,7 @@ def _run(call: Any, task: _Task) -> None:
     """The backward for the gradients that are there."""
     program: Program = call.program
     given, task.given, task.waits = task.given, [None] * program.outputs, False
+    given += come(call)
     late = None
     if any(end not in task.results and goes_to(end) for end in _alive(call.finals)):
         left = call.left
@@ -247,8 +250,11 @@ def _run(call: Any, task: _Task) -> None:
 def _goes_everywhere(call: Any, given: Sequence[Any]) -> bool:
     """Whether the backward under way goes to all inputs that those results lead to which have a
     gradient."""
-    plan: Ways = call.plan
-    parts = [part for places, part in plan.ends if any(given[n] is not None for n in places)]
+    plan, program = call.plan, call.program
+    there = {n for n in program.results if given[n] is not None}
+    views = zip(program.viewed, given[program.outputs :], strict=True)
+    there.update(n for (kind, n), g in views if kind == RESULT and g is not None)
+    parts = [part for places, part in plan.ends if not there.isdisjoint(places)]
     groups = {n for part in parts for n in part}
     *base, _ = call.next_functions  # the last is the probe's
     ends = [call] if any(node is not None for node, _ in base) else []
@@ -276,6 +282,17 @@ def _of_result(call: Any, place: int) -> Any:
     plan: Ways = call.plan
     ends = zip(plan.ends, call.finals, strict=True)
     return next((final() for (places, _), final in ends if place in places), None)
+
+
+def _goes(number: int, call: Any) -> bool:
+    """Whether a backward that comes to a view goes on from what it is of, which runs the call's."""
+    kind, n = call.program.viewed[number]
+    if kind == RESULT:
+        return True
+    for places, reference in zip(call.plan.groups, call.groups, strict=True):
+        if n in places:
+            return any(map(goes_to, _alive([reference])))
+    return goes_to(call)
 
 
 def _alive(references: Sequence[Any]) -> list[Any]:

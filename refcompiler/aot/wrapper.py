@@ -40,6 +40,7 @@ from refcompiler.aot.ports import RESULT, VIEW, Key, call_of
 from refcompiler.aot.program import Program
 from refcompiler.aot.saved import How, keep
 from refcompiler.aot.through import Through, through
+from refcompiler.aot.viewed import watch
 from refcompiler.aot.ways import apart
 from refcompiler.remade import WRITTEN
 from refcompiler.shapes.node import SYMBOLS
@@ -77,6 +78,7 @@ class Wrapper:
         self.passed: Mapping[int, int] = {}  # by written input, see :attr:`Joint.passed`
         self.kept: Sequence[tuple[int, int, How]] = ()  # see :meth:`Links.kept`
         self.detached: Collection[int] = ()  # numbers of what is taken without a way on
+        self.viewed: Sequence[int] = ()  # outputs that are views and have a tangent
         self.gated: set[int] = set()  # which levels of gates have their lines
         self.there: set[int | str] = set()  # which written inputs and views have theirs
         self.new: dict[int, str] = {}  # values of written inputs
@@ -150,7 +152,7 @@ class Wrapper:
             self.known[number.node.expr] = name
         if isinstance(run, Program) and self.passed:
             self._once(run.differentiable[0])
-        if isinstance(run, Program) and self.kept:
+        if isinstance(run, Program) and (self.kept or self.viewed):
             self.names["call_of"] = call_of
             self.lines.append(f"own = call_of({self.results[run.differentiable[0]]}.grad_fn)")
         if isinstance(run, Program) and run.gates is not None:
@@ -432,6 +434,8 @@ class Wrapper:
     def _return(self) -> None:
         self._count()
         names: list[str] = []
+        for n in self.seen.views:
+            self._output(n, self.seen.outputs[n], ())
         late: list[Output] = []  # views of what has its memory by then
         for n, output in enumerate(self.seen.outputs):
             is_late = isinstance(output, ViewOf) and output.moved
@@ -499,7 +503,14 @@ class Wrapper:
         if view.over is not None:
             base = self._over(view.over, names)
         self._view(f"o{n}", base, view)
+        self._watch(n)
         return f"o{n}"
+
+    def _watch(self, n: int) -> None:
+        if n in self.viewed and f"seen {n}" not in self.there:
+            self.there.add(f"seen {n}")
+            self.names["watch"] = watch
+            self.lines.append(f"watch(own, {self.viewed.index(n)}, o{n})")
 
     def _over(self, over: Over, names: Sequence[str]) -> str:
         kind, n = over

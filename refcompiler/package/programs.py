@@ -168,13 +168,15 @@ class Backward:
 class Packed(Program):
     """A program with the backwards that its package has, and no compiler for others."""
 
+    watches = False
+
     def backward_for(self, missing: tuple[int, ...]) -> Callable[[list[Any]], Any]:
         found = self.compiled.get(missing)
         if found is None:
-            given = [n for n in range(len(self.differentiable)) if n not in missing]
+            given = [n for n in range(len(self.results)) if n not in missing]
             raise UnsupportedError(
                 f"the package has no backward for gradients of the outputs {given} alone of "
-                f"{len(self.differentiable)}: it has those for all, for one, and for each set of "
+                f"{len(self.results)}: it has those for all, for one, and for each set of "
                 f"at most {FEW}"
             )
         return found
@@ -357,15 +359,17 @@ def _boxed(plainly: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     return call
 
 
-def _sets(count: int) -> Iterator[tuple[int, ...]]:
-    """The sets of missing gradients, of ``count``, for which a package has a backward."""
-    yield ()
-    every = range(count)
-    if count <= FEW:
-        for size in range(1, count):
-            yield from itertools.combinations(every, size)
+def _sets(program: Program) -> Iterator[tuple[int, ...]]:
+    """The sets of missing gradients for which a package has a backward; those of views are."""
+    every = range(len(program.results))
+    views = tuple(range(len(every), len(program.differentiable)))
+    yield views
+    if len(every) <= FEW:
+        for size in range(1, len(every)):
+            for missing in itertools.combinations(every, size):
+                yield *missing, *views
     else:
-        yield from (tuple(n for n in every if n != one) for one in every)
+        yield from ((*[n for n in every if n != one], *views) for one in every)
 
 
 #: Those that a package has otherwise, or not: what would be computed again, or compiled.
@@ -435,7 +439,7 @@ def _pack_program(p: Packer, program: Program) -> list[Any]:
         if not (program.compiled or program.laid or parts):
             raise NotYet("a backward that nobody has asked for", program.tell)
         compiled, laid = _backwards(p, program.compiled, program.laid)
-    for missing in _sets(len(program.differentiable)) if not p.complete else ():
+    for missing in _sets(program) if not p.complete else ():
         backward = program.compiled.get(missing)
         if backward is None:
             try:
@@ -501,7 +505,7 @@ def _under_casts(p: Packer, program: Program) -> list[Any]:
     if not isinstance(later, Later):
         return found
     casts = tuple([(device, dtype) for device, dtype, enabled in later.then.casts if enabled])
-    for missing in _sets(len(program.differentiable)) if casts else ():
+    for missing in _sets(program) if casts else ():
         key = missing, (), casts
         if key not in program.cast:
             program.cast[key] = later.cast_for(missing, {}, casts)
@@ -606,7 +610,7 @@ def _unpack_derivable(u: Unpacker, graph: Any, lifted: Any, state: Any, *known: 
 
 _DERIVABLE = (
     *("places", "given", "outputs", "repeated", "written", "asked", "replaced"),
-    *("kept", "draws", "holds", "live", "counted", "loose", "varies"),
+    *("kept", "draws", "holds", "live", "counted", "loose", "varies", "merges"),
 )
 
 
