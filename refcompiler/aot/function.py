@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from refcompiler.aot.batches import older
-from refcompiler.aot.gates import directly, with_hooks
+from refcompiler.aot.gates import directly, goes_everywhere, with_hooks
 from refcompiler.aot.kept import (
     FREED,
     set_versions,
@@ -78,6 +78,8 @@ class Compiled(torch.autograd.Function):
             try:
                 ctx.versions = [*map(_VERSION, kept[: program.shared])]
                 ctx.kept = known = kept
+                if program.asked_since is not None and program.asked_since.begins:
+                    program.asked_since.note(ctx, inputs, outputs)
             except RuntimeError:  # made in inference mode, which autograd refuses to save
                 ctx.save_for_backward(*kept)
         else:
@@ -116,8 +118,12 @@ class Compiled(torch.autograd.Function):
             check(program.refused, program.asked(given), (ctx.edges or _edges)(ctx), program.places)
         if ctx.joined is not None:
             ctx.joined.begin(given)
-        if ctx.spared is not None and ctx.spared == _task() and all(g is None for g in given):
-            return (None,) * (program.inputs + program.repeated + 1)
+        asks = program.partly and not goes_everywhere()
+        if asks:
+            program.narrow(ctx, given)
+        if asks or ctx.spared is not None and ctx.spared == _task():
+            if all(g is None for g in given):
+                return (None,) * (program.inputs + program.repeated + 1)
         absent = tuple(map(operator.is_, given, program.nothing))
         coming = program.comings.get(absent) or program.coming(absent)
         if coming.spared:
@@ -143,12 +149,16 @@ class Compiled(torch.autograd.Function):
             or ctx.hooked_tensors
             or [*map(_VERSION, kept[: len(versions)])] != versions
         ):
+            if kept is not None and not ctx.hooked_tensors:
+                ctx.program.check_since(ctx, given)
             arguments, left, spent = program.taken(ctx, program.asked(given))
             versions, ctx.unpacked = None, NOTHING
         elif frees and not ctx.numbers:
             arguments = kept
         else:
             arguments = [*ctx.numbers, *kept]
+        if ctx.tellers and [*map(_VERSION, ctx.tellers)] != ctx.told:
+            ctx.program.check_since(ctx, given)
         kept = None  # so that the backward frees what it has read
         if program.selective:
             asked, before = program.asked(given), ctx.asked
@@ -222,6 +232,7 @@ def with_state(function: Any) -> None:
     node.hooked_tensors = False  # whether hooks pack what is saved, which may lie otherwise
     node.kept = node.numbers = ()  # what the backward takes; None: it is freed
     node.versions = []  # of the first that are kept, which others may write to
+    node.tellers = node.told = ()  # of writes to others that eager asks for, and their versions
     node.unpacked = NOTHING  # by hooks, in the stages of the backward with this number
     node.currents = ()  # where hooks have what is saved: what is not
     node.state = None  # of the generator that the forward draws from

@@ -23,9 +23,10 @@ from refcompiler.aot.missing import is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
 from refcompiler.aot.recomputed import Recomputed
-from refcompiler.aot.refusing import Refusal
+from refcompiler.aot.refusing import Refusal, is_asked
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.saved import How
+from refcompiler.aot.since import Asked
 from refcompiler.aot.twice import Derivable
 
 #: A backward of a backward, and the numbers of those that it reads of what it takes.
@@ -36,6 +37,12 @@ UNKNOWN = (
     "this backward, of some results alone, cannot be traced, and a checkpointed region writes to "
     "what is outside of it. Compute it uncompiled (torch.compiler.disable or backend='eager')"
 )
+
+
+def edges_of(node: Any) -> Sequence[Any]:
+    """What the inputs of a call lead to."""
+    edges: Sequence[Any] = node.edges(node) if node.edges is not None else node.next_functions
+    return edges
 
 
 @dataclass
@@ -113,6 +120,7 @@ class Program:
     aliases: Sequence[int] = ()  # and which it only reads so
     rewrites: bool = False  # whether it writes to any
     refused: Sequence[Refusal] = ()  # what eager raises in its backward
+    asked_since: Asked | None = None  # what eager asks whether it was written to
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:
@@ -192,6 +200,25 @@ class Program:
         if len(self.differentiable) == 1:
             return None
         return unwritten(node, self.shares.needed(asked))
+
+    def check_since(self, node: Any, given: Sequence[Any]) -> None:
+        """Something was written to since the call: raise what eager's backward raises, if it does.
+
+        ``given``: the results' gradients.
+        """
+        if self.asked_since is not None:
+            self.asked_since.check(node, self.asked(given), edges_of(node), self.places)
+
+    def narrow(self, node: Any, given: list[Any]) -> None:
+        """Take those from ``given`` that lead to nothing that the backward under way is asked for:
+        eager runs nothing for them, and frees nothing."""
+        wanted = 0
+        for n, (function, _) in zip(self.places, edges_of(node), strict=False):
+            if function is not None and is_asked(function):
+                wanted |= self.leading(n)
+        for n, at in enumerate(self.differentiable):
+            if not wanted >> n & 1:
+                given[at] = None
 
     def joined(self, node: Any, arguments: Sequence[Any]) -> Joined:
         """What a call shares with second runs; ``arguments``: what its backward takes."""
