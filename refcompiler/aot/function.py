@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from refcompiler.aot.batches import older
-from refcompiler.aot.gates import directly, goes_everywhere, with_hooks
+from refcompiler.aot.gates import directly, with_hooks
 from refcompiler.aot.kept import (
     FREED,
     set_versions,
@@ -33,7 +33,9 @@ _ONCE = (
 )
 
 
-#: Whether the backward that runs now may run again.
+#: Whether the backward that runs now, or one around it, is asked for no certain gradients, and
+#: whether it may run again.
+goes_everywhere = torch.autograd.Variable._execution_engine.is_checkpoint_valid
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _task = torch._C._current_graph_task_id
 NOTHING: tuple[int, Sequence[Any]] = -1, ()
@@ -118,7 +120,7 @@ class Compiled(torch.autograd.Function):
             check(program.refused, program.asked(given), (ctx.edges or _edges)(ctx), program.places)
         if ctx.joined is not None:
             ctx.joined.begin(given)
-        asks = program.partly and not goes_everywhere()
+        asks = program.partly and not goes_everywhere()  # for certain gradients
         if asks:
             program.narrow(ctx, given)
         if asks or ctx.spared is not None and ctx.spared == _task():

@@ -38,13 +38,6 @@ with torch.inference_mode(False), torch.enable_grad():  # this is imported while
     _PROBED = torch.autograd.graph.get_gradient_edge(PROBE).node
 goes_to = torch._C._will_engine_execute_node
 newest = torch.autograd._get_sequence_nr
-
-
-def goes_everywhere() -> bool:
-    """Whether the backward under way is asked for no certain gradients."""
-    return goes_to(_PROBED)
-
-
 _task = torch._C._current_graph_task_id
 _detach = torch.Tensor.detach
 
@@ -148,7 +141,7 @@ class Gates:
             t = reference()
             if t is not None and (t._backward_hooks or t.retains_grad):
                 return True
-        if goes_everywhere():
+        if goes_to(_PROBED):
             return False
         return asks_within(node._sequence_nr(), last - 1, frame)
 

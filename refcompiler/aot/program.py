@@ -212,10 +212,13 @@ class Program:
     def narrow(self, node: Any, given: list[Any]) -> None:
         """Take those from ``given`` that lead to nothing that the backward under way is asked for:
         eager runs nothing for them, and frees nothing."""
+        functions = zip(self.places, edges_of(node), strict=False)
+        asked = {n: is_asked(function) for n, (function, _) in functions if function is not None}
+        if all(asked.values()):
+            return
         wanted = 0
-        for n, (function, _) in zip(self.places, edges_of(node), strict=False):
-            if function is not None and is_asked(function):
-                wanted |= self.leading(n)
+        for n in [n for n, is_wanted in asked.items() if is_wanted]:
+            wanted |= self.leading(n)
         for n, at in enumerate(self.differentiable):
             if not wanted >> n & 1:
                 given[at] = None
