@@ -153,6 +153,9 @@ class Compiled(torch.autograd.Function):
         ):
             if kept is not None and not ctx.hooked_tensors:
                 ctx.program.check_since(ctx, given)
+                if not (goes_everywhere() or torch.is_grad_enabled()) and program is ctx.program:
+                    program = program.wanting(ctx)
+                    coming = program.coming(absent)
             arguments, left, spent = program.taken(ctx, program.asked(given))
             versions, ctx.unpacked = None, NOTHING
         elif frees and not ctx.numbers:

@@ -171,6 +171,19 @@ def without(backward: GraphModule, missing: Collection[str]) -> tuple[GraphModul
     return GraphModule(backward, graph, "backward"), not zeros and not constant
 
 
+def giving(backward: GraphModule, unwanted: Collection[int]) -> GraphModule:
+    """``backward`` without the gradients that have these numbers, of which it gives None."""
+    graph = Graph()
+    made: dict[Node, Node] = {}
+    found: Any = graph.graph_copy(backward.graph, made)
+    graph.output(tuple([None if n in unwanted else v for n, v in enumerate(found)]))
+    (output,), (noted,) = (each.find_nodes(op="output") for each in (graph, backward.graph))
+    output.meta = dict(noted.meta)
+    runs = _runs(graph)
+    graph.eliminate_dead_code(lambda node: _stays(node) and node.meta.get(TURN) in runs)
+    return GraphModule(backward, graph, "backward")
+
+
 def _stays(node: Node) -> bool:
     return node.is_impure() and AGAIN not in node.meta
 

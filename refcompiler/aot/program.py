@@ -6,7 +6,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from refcompiler.aot.inputs import has_bits
 from refcompiler.aot.joined import Joined
 from refcompiler.aot.kept import is_autograds, kept_by, laid_out, lay_out, unwritten
 from refcompiler.aot.layout import by_sizes
-from refcompiler.aot.missing import is_even, without
+from refcompiler.aot.missing import giving, is_even, without
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.origin import Origin
 from refcompiler.aot.recomputed import Recomputed
@@ -120,6 +120,7 @@ class Program:
     aliases: Sequence[int] = ()  # and which it only reads so
     rewrites: bool = False  # whether it writes to any
     refused: Sequence[Refusal] = ()  # what eager raises in its backward
+    prunes: bool = False  # whether it has not all gradients
     asked_since: Asked | None = None  # what eager asks whether it was written to
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
@@ -135,6 +136,7 @@ class Program:
         differentiable = set(self.differentiable)
         self.every = (1 << len(self.differentiable)) - 1  # tangents, as bits
         self.symbolic = None in self.layouts
+        self.asked_for: dict[frozenset[int], Program] = {}  # without some of the gradients
         self.ways: dict[Any, Any] = {}  # of calls with functions of autograd for each way
         self.natively: set[tuple[int, ...]] = set()  # missing tangents: see :meth:`runs_again`
         self.draws = False  # whether a second derivative would draw once more
@@ -197,7 +199,7 @@ class Program:
 
         One that the tangents ``asked`` need and that was written to is an error.
         """
-        if len(self.differentiable) == 1:
+        if len(self.differentiable) == 1 and not self.prunes:
             return None
         return unwritten(node, self.shares.needed(asked))
 
@@ -212,8 +214,7 @@ class Program:
     def narrow(self, node: Any, given: list[Any]) -> None:
         """Take those from ``given`` that lead to nothing that the backward under way is asked for:
         eager runs nothing for them, and frees nothing."""
-        functions = zip(self.places, edges_of(node), strict=False)
-        asked = {n: is_asked(function) for n, (function, _) in functions if function is not None}
+        asked = self._asked_for(node)
         if all(asked.values()):
             return
         wanted = 0
@@ -222,6 +223,34 @@ class Program:
         for n, at in enumerate(self.differentiable):
             if not wanted >> n & 1:
                 given[at] = None
+
+    def _asked_for(self, node: Any) -> dict[int, bool]:
+        """By number of an input that leads on, whether the backward under way goes there."""
+        functions = zip(self.places, edges_of(node), strict=False)
+        return {n: is_asked(function) for n, (function, _) in functions if function is not None}
+
+    def wanting(self, node: Any) -> Program:
+        """What has the gradients alone that the backward under way is asked for, since what others
+        read was written to, which is no error of it."""
+        asked = self._asked_for(node)
+        if self.currents or all(asked.values()):
+            return self
+        taken = [*range(self.inputs), *self.reads]
+        unwanted = frozenset([n for n, own in enumerate(taken) if not asked.get(own, True)])
+        if unwanted not in self.asked_for:
+            made = self.asked_for[unwanted] = replace(
+                self,
+                backward=giving(self.backward, unwanted),
+                compiled={},
+                traced_for=lambda missing, otherwise: None,
+                laid_for=None,
+                laid={},
+                cast_for=None,
+                cast={},
+                prunes=True,
+            )
+            made.releases = self.releases
+        return self.asked_for[unwanted]
 
     def joined(self, node: Any, arguments: Sequence[Any]) -> Joined:
         """What a call shares with second runs; ``arguments``: what its backward takes."""

@@ -84,9 +84,13 @@ def of_no_gradient(x: Any, w: Any) -> Any:
     return x + w, w * 3
 
 
+def of_either(x: Any, w: Any) -> Any:
+    return x.sin() * w.exp(), (x * w).tanh()
+
+
 PROGRAMS = (
     *(gathered, view_gathered, of_lists, of_one_list, of_complex, recomputed, unread, unasked),
-    *(of_region, behind_a_write, of_no_gradient),
+    *(of_region, behind_a_write, of_no_gradient, of_either),
 )
 BACKWARDS = ("first", "second", "by the first", "by the second", "with a graph")
 
@@ -116,6 +120,8 @@ def told(
 @pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition"])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_what_eager_saves_is_asked(program: Any, backend: str) -> None:
+    if program is of_either and backend != "aot_eager":
+        pytest.skip("an input is kept in the place of what is computed of it")
     refcompiler.reset()
     call = refcompiler.compile(program, backend=backend, fullgraph=True)
     refused = 0
