@@ -29,8 +29,8 @@ from refcompiler.aot.saved import How
 from refcompiler.aot.since import Asked
 from refcompiler.aot.twice import Derivable
 
-#: A backward of a backward, and the numbers of those that it reads of what it takes.
-Second = tuple[Callable[[list[Any]], Any], Collection[int]]
+#: A backward of a backward, and the numbers of what each of its results is computed of.
+Second = tuple[Callable[[list[Any]], Any], Sequence[Collection[int]]]
 
 _LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
 UNKNOWN = (

@@ -134,3 +134,26 @@ def test_what_eager_saves_is_asked(program: Any, backend: str) -> None:
         refused += expected != ""
     assert (refused > 2) == (program is not of_no_gradient)
     assert refcompiler.counters()["uncompiled"] == 0
+
+
+def test_a_derivative_reads_what_its_results_need() -> None:
+    """The gradient of a gradient by what had none is no reason to refuse a written tensor."""
+
+    def program(x: Any, w: Any) -> Any:
+        w.add_(x)
+        return x * w
+
+    def gradients(each: Callable[..., Any]) -> list[float]:
+        leaves = [torch.linspace(1, n, 4, dtype=torch.float64).requires_grad_() for n in (2, 3)]
+        x, w = [t * 1 for t in leaves]
+        result = each(x, w).sum()
+        found = torch.autograd.grad(result, leaves, create_graph=True)
+        with torch.no_grad():
+            x.mul_(2)
+        return torch.autograd.grad(found[0].sum() * 3, leaves)[0].tolist()
+
+    refcompiler.reset()
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        assert gradients(call) == gradients(program)
+    assert refcompiler.counters()["uncompiled"] == 0
