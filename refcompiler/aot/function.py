@@ -120,12 +120,8 @@ class Compiled(torch.autograd.Function):
             check(program.refused, program.asked(given), (ctx.edges or _edges)(ctx), program.places)
         if ctx.joined is not None:
             ctx.joined.begin(given)
-        asks = program.partly and not goes_everywhere()  # for certain gradients
-        if asks:
-            program.narrow(ctx, given)
-        if asks or ctx.spared is not None and ctx.spared == _task():
-            if all(g is None for g in given):
-                return (None,) * (program.inputs + program.repeated + 1)
+        if ctx.spared is not None and ctx.spared == _task() and all(g is None for g in given):
+            return (None,) * (program.inputs + program.repeated + 1)
         absent = tuple(map(operator.is_, given, program.nothing))
         coming = program.comings.get(absent) or program.coming(absent)
         if coming.spared:
@@ -151,11 +147,15 @@ class Compiled(torch.autograd.Function):
             or ctx.hooked_tensors
             or [*map(_VERSION, kept[: len(versions)])] != versions
         ):
+            certain = program is ctx.program and not goes_everywhere()
+            if certain and program.narrow(ctx, given) and all(g is None for g in given):
+                return (None,) * (program.inputs + program.repeated + 1)
             if kept is not None and not ctx.hooked_tensors:
                 ctx.program.check_since(ctx, given)
-                if not (goes_everywhere() or torch.is_grad_enabled()) and program is ctx.program:
+                if certain and not torch.is_grad_enabled():
                     program = program.wanting(ctx)
-                    coming = program.coming(absent)
+            if certain:
+                coming = program.coming(tuple(map(operator.is_, given, program.nothing)))
             arguments, left, spent = program.taken(ctx, program.asked(given))
             versions, ctx.unpacked = None, NOTHING
         elif frees and not ctx.numbers:

@@ -211,18 +211,19 @@ class Program:
         if self.asked_since is not None:
             self.asked_since.check(node, self.asked(given), edges_of(node), self.places)
 
-    def narrow(self, node: Any, given: list[Any]) -> None:
+    def narrow(self, node: Any, given: list[Any]) -> bool:
         """Take those from ``given`` that lead to nothing that the backward under way is asked for:
-        eager runs nothing for them, and frees nothing."""
+        eager runs nothing for them, and frees nothing. Whether there are any."""
         asked = self._asked_for(node)
-        if all(asked.values()):
-            return
-        wanted = 0
-        for n in [n for n, is_wanted in asked.items() if is_wanted]:
-            wanted |= self.leading(n)
-        for n, at in enumerate(self.differentiable):
-            if not wanted >> n & 1:
-                given[at] = None
+        ends = [n for n, is_wanted in asked.items() if is_wanted]
+        if len(ends) == len(asked):
+            return False
+        wanted = functools.reduce(operator.or_, map(self.leading, ends), 0)
+        idle = [at for n, at in enumerate(self.differentiable) if not wanted >> n & 1]
+        found = any(given[at] is not None for at in idle)
+        for at in idle:
+            given[at] = None
+        return found
 
     def _asked_for(self, node: Any) -> dict[int, bool]:
         """By number of an input that leads on, whether the backward under way goes there."""
