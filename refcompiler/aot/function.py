@@ -80,8 +80,8 @@ class Compiled(torch.autograd.Function):
             try:
                 ctx.versions = [*map(_VERSION, kept[: program.shared])]
                 ctx.kept = known = kept
-                if program.asked_since is not None and program.asked_since.begins:
-                    program.asked_since.note(ctx, inputs, outputs)
+                if program.told_of is not None:
+                    program.told_of.note(ctx, inputs, outputs)
             except RuntimeError:  # made in inference mode, which autograd refuses to save
                 ctx.save_for_backward(*kept)
         else:

@@ -154,6 +154,9 @@ class Program:
         self.passing = [n for n in own if n in written]
         self.unhooked = [*self.currents, *self.aliases]  # hooks are for what autograd saves
         self.nothing = (None,) * self.outputs
+        since = self.asked_since
+        #: If a call is to keep something for it.
+        self.told_of = since if since is not None and (since.inputs or since.results) else None
         self.comings: dict[tuple[bool, ...], Coming] = {}
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
         self.tangents = [
@@ -234,7 +237,7 @@ class Program:
         """What has the gradients alone that the backward under way is asked for, since what others
         read was written to, which is no error of it."""
         asked = self._asked_for(node)
-        if self.currents or all(asked.values()):
+        if self.currents or all(asked.values()) or type(self) is not Program:
             return self
         taken = [*range(self.inputs), *self.reads]
         unwanted = frozenset([n for n, own in enumerate(taken) if not asked.get(own, True)])

@@ -14,7 +14,7 @@ import operator
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensor
@@ -32,9 +32,8 @@ from refcompiler.aot.saved import Counters
 _NUMBERED = re.compile(r"Backward\d*$")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A function of autograd that has saved a tensor. Rows of plain values, which a package keeps.
+class Row(NamedTuple):
+    """A function of autograd that has saved a tensor.
 
     ``turn``: when eager comes to it; ``tangents`` (bits) lead to it, and it leads to the inputs
     ``ends`` (bits). The tensor has ``size`` (None: that has symbols), and is the result ``place``
@@ -190,28 +189,22 @@ def _maker(t: torch.Tensor) -> tuple[str, int]:
 At = tuple[bool, int]
 
 
+@dataclass
 class Asked:
-    """What a program knows of it. ``kept``: by key, the place of what tells its count among what
-    is saved; ``given``: by place, the numbers of the inputs that the function takes as they are.
+    """What a program knows of it, in plain values, which a package keeps.
 
-    For all other keys a call has something without memory: of inputs that the function takes, of
-    results, then of inputs as they are when the call ends, at the places ``late``.
+    ``rows``: in eager's order, with what tells of a write. Where no saved tensor does, a call has
+    something without memory: of the ``inputs`` that the function takes, by number, of ``results``,
+    then of inputs as they are when the call ends, at the places ``late``. ``order``: as of
+    :class:`Since`; ``given``: by place, the numbers of inputs that the function takes as they are.
     """
 
-    def __init__(self, known: Since, kept: Mapping[Key, int], given: Mapping[int, int]):
-        self.order, self.given = known.order, given
-        others = [key for key in known.rows if key not in kept]
-        own = [key for key in others if key[0] == INPUT and key[1] in given]
-        results = [key for key in others if key[0] == RESULT]
-        late = [key for key in others if key[0] == INPUT and key[1] not in given]
-        self.inputs = [given[n] for _, n in own]
-        self.results = [n for _, n in results]
-        self.late = [n for _, n in late]
-        places: dict[Key, At] = {key: (True, n) for key, n in kept.items()}
-        places |= {key: (False, n) for n, key in enumerate([*own, *results, *late])}
-        rows = [(row, places[key], key) for key, each in known.rows.items() for row in each]
-        self.rows = sorted(rows, key=lambda each: each[0].turn)
-        self.begins = bool(self.inputs or self.results)
+    order: Sequence[int]
+    given: Mapping[int, int]
+    inputs: Sequence[int]
+    results: Sequence[int]
+    late: Sequence[int]
+    rows: Sequence[tuple[Row, At, Key]]
 
     @staticmethod
     def of(
@@ -239,7 +232,21 @@ class Asked:
             for key in own.get(memory(node), ()):
                 kept.setdefault(key, n)
         given = {place: n for n, place in enumerate(inputs) if place not in written}
-        return Asked(known, kept, given)
+        return Asked._made(known, kept, given)
+
+    @staticmethod
+    def _made(known: Since, kept: Mapping[Key, int], given: Mapping[int, int]) -> Asked:
+        """``kept``: by key, the place of what tells its count among what is saved."""
+        others = [key for key in known.rows if key not in kept]
+        own = [key for key in others if key[0] == INPUT and key[1] in given]
+        results = [key for key in others if key[0] == RESULT]
+        late = [key for key in others if key[0] == INPUT and key[1] not in given]
+        places: dict[Key, At] = {key: (True, n) for key, n in kept.items()}
+        places |= {key: (False, n) for n, key in enumerate([*own, *results, *late])}
+        rows = [(row, places[key], key) for key, each in known.rows.items() for row in each]
+        rows.sort(key=lambda each: each[0].turn)
+        numbers = [given[n] for _, n in own], [n for _, n in results], [n for _, n in late]
+        return Asked([*known.order], dict(given), *numbers, rows)
 
     def note(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Have a call keep what tells of inputs and results. Of what is a leaf that is itself."""
