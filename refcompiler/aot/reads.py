@@ -150,8 +150,8 @@ def saves_lists(node: Node) -> bool:
 def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> list[Any]:
     """Have :data:`RELEASED` in the meta of what functions put into ``graph`` that eager runs once.
 
-    Those of autograd's own ask for all that they have saved, also for what a compiled backward does
-    not read (of a product a number, of a list each dtype). The hooks' handles.
+    They ask for all that they have saved, also for what a compiled backward does not read (of a
+    product a number, of a list each dtype, what a custom function unpacks). The hooks' handles.
     """
     begun: list[torch.fx.Node] = []
 
@@ -166,9 +166,7 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
             node = node.prev
 
     names: dict[type, list[str]] = {}
-    python = torch.autograd.function.BackwardCFunction
-    own = [node for node in nodes_of(outputs) if not isinstance(node, python)]
-    found = [node for node in own if _saves(node, names)]
+    found = [node for node in nodes_of(outputs) if _saves(node, names)]
     hooks = [(node.register_prehook(before), node.register_hook(after)) for node in found]
     return [handle for pair in hooks for handle in pair]
 

@@ -157,3 +157,20 @@ def test_a_derivative_reads_what_its_results_need() -> None:
     for _ in range(2):
         assert gradients(call) == gradients(program)
     assert refcompiler.counters()["uncompiled"] == 0
+
+
+def test_what_is_saved_and_not_read_is_freed_too() -> None:
+    def program(x: Any) -> Any:
+        h = _Unread.apply(x, 2.0)
+        return h.cos(), h.sin()
+
+    def second(each: Callable[..., Any]) -> str:
+        results = each(torch.ones(3, 4, requires_grad=True) * 1)
+        results[0].sum().backward()
+        with pytest.raises(RuntimeError) as error:
+            results[1].sum().backward()
+        return str(error.value)
+
+    refcompiler.reset()
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    assert second(call) == second(program)
