@@ -232,10 +232,12 @@ AHEAD: Table[Rule] = Table(
         ),
         Rule(
             "written after the call",
-            "A saved tensor that is changed before a backward that needs it is an error.",
+            "A saved tensor that is changed before a backward that comes to it is an error.",
             "A call keeps what it saves by itself, with the versions of what others may have "
             "(inputs, outputs, views of them), and compares these before a backward; where one was "
-            "changed, autograd is asked to say the error if the results at hand need it. Under "
+            "changed, autograd is asked to say the error if the results at hand need it, or if "
+            "eager would come to a function that has saved it, as the trace has noted. Of what "
+            "eager alone saves the call keeps something that counts writes with it. Under "
             "saved-tensor hooks save_for_backward has all, and those are unpacked that the results "
             "need (torch 2.11 can unpack all or none).",
         ),

@@ -49,6 +49,7 @@ from refcompiler.aot.private import memory, private_count
 from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import Learnt, Refusals
 from refcompiler.aot.saved import AS_IT_IS
+from refcompiler.aot.since import Asked
 from refcompiler.aot.sizes import Sized, compile_for_sizes, number_inputs
 from refcompiler.aot.symbols import (
     deciding,
@@ -460,6 +461,7 @@ def _compile(
         wrapper.loose = joint.without_gradient() | joint.partly.keys()
         passed = {place: mask & ~joint.saving for place, mask in joint.passed.items()}
         wrapper.kept, wrapper.viewed = run.kept_written, joint.viewed
+        wrapper.late = run.asked_since.late if run.asked_since is not None else ()
         wrapper.detached = {n for n in joint.own_currents() if _requires_grad(fakes[taken[n]])}
         wrapper.passed = {place: mask for place, mask in passed.items() if mask}
     grows = grad_mode and any(map(_requires_grad, fakes))
@@ -567,13 +569,15 @@ def _training(
     links += [(n, place, AS_IT_IS) for n, place in read.items()]
     versions = seen.versions(made)
     forward.meta["outputs"] = joint.outputs  # the rest is kept for the backward
+    private = private_count(forward, joint.outputs, tensors)
+    kept_written = [each for each in links if each[1] not in inference]
     compiled = compilers.forward(forward, given[:inputs])
     return Program(
         compiled,
         _is_boxed(compiled),
         joint.outputs,
         tensors,
-        private_count(forward, joint.outputs, tensors),
+        private,
         len(saved) - tensors,
         inputs,
         joint.tangents,
@@ -586,7 +590,7 @@ def _training(
         kept_views=_views(saved[:tensors], made),
         saves=joint.saving != 0 or tensors > 0,
         saving=joint.saving,
-        kept_written=[each for each in links if each[1] not in inference],
+        kept_written=kept_written,
         numbered=tuple(versions),
         versions=tuple(versions.values()),
         turns=joint.turns,
@@ -595,6 +599,14 @@ def _training(
         rewrites=joint.rewrites,
         refused=joint.refused,
         viewed=[_viewed(joint, seen, n) for n in joint.viewed],
+        asked_since=Asked.of(
+            joint.since.without(inference),
+            dict(zip(joint.inputs, holders, strict=False)),
+            {w.place for w in seen.writes} | seen.bits,
+            made,
+            saved[: tensors - private],
+            {place: n for n, place, _ in kept_written},
+        ),
     )
 
 

@@ -41,6 +41,7 @@ CURRENT = "current"
 #: In the meta of an alias of an input that is only read: the input's place.
 READ = "read again"
 _NAME = "currents_"
+_newest = torch.autograd._get_sequence_nr
 _WRITES = "a checkpointed region writes to a value of the graph"
 
 
@@ -69,6 +70,8 @@ class Currents:
         self.read: set[int] = set()
         self.arguments: set[int] = set()
         self.saved: list[Any] = []  # all arguments, which eager saves
+        #: These, each with autograd's newest functions before its region and behind it.
+        self.spans: list[tuple[Any, int, int]] = []
         self.aliases: dict[int, Any] = {}
         self.places_of = {id(t): n for n, t in self.inputs.items()}
         self.standing: list[Any] = []
@@ -128,23 +131,27 @@ class Currents:
         ``outside``: what they are outside of it.
         """
         if not self.backward:
+            own: list[Any] = []
             for n, (t, there) in enumerate(zip(operands, outside, strict=True)):
                 if saved is not None and n in saved and isinstance(there, FunctionalTensor):
-                    self.saved.append(there)
+                    own.append(there)
                 place = self.places_of.get(id(there))
                 if place is not None:
                     known = self.arguments if saved is None or n in saved else self.read
                     known.add(place)
                     self.places_of[id(t)] = place
                     self.standing.append(t)
+            self.saved += own
+            first = _newest()
             yield [*operands]
+            self.spans += [(t, first, _newest()) for t in own]
             return
         if saved is None:
             saved = [n for n, t in enumerate(operands) if id(t) not in self.changed]
         pairs = zip(operands, outside, strict=True)
         given = [self._instead(*pair, n not in saved) for n, pair in enumerate(pairs)]
-        own = {id(current.tensor) for current in self.made.values()}
-        tensors = [t for t in given if isinstance(t, torch.Tensor) and id(t) not in own]
+        known = {id(current.tensor) for current in self.made.values()}
+        tensors = [t for t in given if isinstance(t, torch.Tensor) and id(t) not in known]
         before = [plain(t) for t in tensors]
         inside = [t for n, t in enumerate(given) if n not in saved and id(t) not in self.changed]
         tensors_inside = [plain(t) for t in inside if isinstance(t, torch.Tensor)]

@@ -79,6 +79,8 @@ class Compiled(torch.autograd.Function):
             try:
                 ctx.versions = [*map(_VERSION, kept[: program.shared])]
                 ctx.kept = known = kept
+                if program.told_of is not None:
+                    program.told_of.note(ctx, inputs, outputs)
             except RuntimeError:  # made in inference mode, which autograd refuses to save
                 ctx.save_for_backward(*kept)
         else:
@@ -137,7 +139,8 @@ class Compiled(torch.autograd.Function):
             program = program.gates.stages.rest
             coming = program.comings.get(absent) or program.coming(absent)
         unwanted: Sequence[int] = ()
-        if not goes_everywhere() and program.part_for is not None:
+        certain = program is ctx.program and not goes_everywhere()
+        if certain and (program.part_for is not None or program.partly):
             edges = (ctx.edges or _edges)(ctx)
             unwanted = unasked(edges, program.places, sys._getframe().f_back)
             if unwanted:
@@ -158,12 +161,20 @@ class Compiled(torch.autograd.Function):
             or ctx.hooked_tensors
             or [*map(_VERSION, kept[: len(versions)])] != versions
         ):
+            if ctx.program.narrow(ctx, given, unwanted) and all(g is None for g in given):
+                return (None,) * (program.inputs + program.repeated + 1)
+            if kept is not None and not ctx.hooked_tensors:
+                ctx.program.check_since(ctx, given)
+            if unwanted:
+                coming = program.coming(tuple(map(operator.is_, given, program.nothing)))
             arguments, left, spent = program.taken(ctx, program.asked(given))
             versions, ctx.unpacked = None, NOTHING
         elif frees and not ctx.numbers:
             arguments = kept
         else:
             arguments = [*ctx.numbers, *kept]
+        if ctx.tellers and [*map(_VERSION, ctx.tellers)] != ctx.told:
+            ctx.program.check_since(ctx, given)
         kept = None  # so that the backward frees what it has read
         if program.selective:
             asked, before = program.asked(given), ctx.asked
@@ -239,6 +250,7 @@ def with_state(function: Any) -> None:
     node.hooked_tensors = False  # whether hooks pack what is saved, which may lie otherwise
     node.kept = node.numbers = ()  # what the backward takes; None: it is freed
     node.versions = []  # of the first that are kept, which others may write to
+    node.tellers = node.told = ()  # of writes to others that eager asks for, and their versions
     node.unpacked = NOTHING  # by hooks, in the stages of the backward with this number
     node.currents = ()  # where hooks have what is saved: what is not
     node.state = None  # of the generator that the forward draws from

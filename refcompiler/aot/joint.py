@@ -42,6 +42,7 @@ from refcompiler.aot.refusing import Refusal, Refusals, refusals
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
 from refcompiler.aot.regions.table import REGIONS
 from refcompiler.aot.saved import Links, links, note_held
+from refcompiler.aot.since import Since, since
 from refcompiler.aot.stages import staged
 from refcompiler.aot.sums import Sums
 from refcompiler.aot.tracing import Decompositions
@@ -87,6 +88,7 @@ class Joint:
     #: By place of a written input, the tangents (bits) that pass a write to it.
     passed: dict[int, int] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
+    since: Since = field(default_factory=Since)
     depends: Depends | None = None  # of a trace that asks for it: of the last derivatives
     turns: dict[int, int] = field(default_factory=dict)  # of the slots with a tangent
     #: Places of inputs that the graph takes once more, the last (:mod:`refcompiler.aot.currents`).
@@ -115,6 +117,7 @@ class Joint:
         self.reads = [places[n] for n in self.reads]
         self.order = [places[n] for n in self.order]
         self.refused = [(*row[:-1], [places[n] for n in row[-1]]) for row in self.refused]
+        self.since = self.since.taking(places)
         self.depends = self.depends and self.depends.taking(numbers)
         return self
 
@@ -307,6 +310,7 @@ def trace(
         tracer.order,
         tracer.passed,
         tracer.links,
+        tracer.since,
         tracer.depends,
         tracer.turns,
         again,
@@ -372,7 +376,7 @@ class _Tracer:
         self.refusals = Refusals()
         self.refused: list[Refusal] = []
         self.passed: dict[int, int] = {}
-        self.links = Links()
+        self.links, self.since = Links(), Since()
         self.mode: Any = None
         self.currents: Currents | None = None
         self.known_currents: Sequence[int] | None = None
@@ -583,6 +587,10 @@ class _Tracer:
         self.passed = self.first.passed(outputs, ways)
         self.refused, kinds = refusals(outputs, {n: primals[n] for n in wanted})
         self.uneven |= kinds
+        if not self.missing and not self.staged and self.second is None:
+            spans = [] if self.currents is None else self.currents.spans
+            reached_by = {n: primals[n] for n in wanted}
+            self.since = since(outputs, ways, reached_by, self._shown(), spans)
         if self.second is not None:
             inputs = {n: primals[n] for n in wanted}
             results = dict(zip(there, outputs, strict=True))
@@ -681,6 +689,17 @@ class _Tracer:
                 tensors[INPUT, place] = t
         written = zip(self.written, range(slots, len(found)))
         return tensors | {(INPUT, place): found[n] for place, n in written if n in self.tangents}
+
+    def _shown(self) -> dict[Key, Any]:
+        """What others have besides the call, and may write to: results and inputs by place."""
+        found: dict[Key, Any] = {}
+        for n, slot in enumerate(self.seen.slots):
+            t = self.flat[slot.output]
+            found[RESULT, n] = t._base if slot.is_base else t
+        moved = {move.place for move in self.seen.moves}
+        given = [(n, t) for n, t in enumerate(self.inputs) if n not in self.bases]
+        found |= {(INPUT, n): t for n, t in given if _is_tensor(t) and n not in moved}
+        return {key: t for key, t in found.items() if isinstance(t, FunctionalTensor)}
 
     def _stages(
         self,

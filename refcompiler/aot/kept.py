@@ -7,7 +7,7 @@ it may be freed, but for what other outputs need.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -21,6 +21,7 @@ FREED = (
     ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
     "graph a second time or if you need to access saved tensors after calling backward."
 )
+_MADE = "which is output"
 _BEGIN = 40  # by so much autograd's errors are known
 _task = torch._C._current_graph_task_id
 _DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
@@ -59,7 +60,7 @@ def unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
         for n, version in enumerate(node.versions):
             if kept[n]._version != version:
                 if n in needed:
-                    _refuse(kept[n], version)
+                    refuse(kept[n], version)
                 kept[n] = None
         return kept
     try:
@@ -120,7 +121,7 @@ def _of_hooks(node: Any) -> list[Any]:
 def _refuse_written(node: Any) -> None:
     for t, version in zip(node.kept, node.versions):
         if t._version != version:
-            _refuse(t, version)
+            refuse(t, version)
 
 
 class _Holder(torch.autograd.Function):
@@ -130,8 +131,21 @@ class _Holder(torch.autograd.Function):
         return leaf.detach()
 
 
-def _refuse(t: torch.Tensor, version: int) -> None:
-    """The error of autograd for a saved tensor that had this version: it is asked to say it."""
+def refuse(
+    t: torch.Tensor,
+    version: int,
+    size: Sequence[int] | None = None,
+    maker: str = "",
+    place: int = 0,
+) -> NoReturn:
+    """The error of autograd for a saved tensor that had this version: it is asked to say it.
+
+    ``size``: the tensor's, if ``t`` is one that counts with it; ``maker``: the function of autograd
+    that it was the result ``place`` of, if ``t`` is not.
+    """
+    if size is not None and size != t.shape:
+        own, t = t, t.detach()
+        t.data = torch.empty(1, dtype=own.dtype, device=own.device).expand(size)
     if t._is_view() and torch._C._autograd._get_creation_meta(t) != _DEFAULT:
         t = t.detach()  # the forward made it, and that has another error
     now = t._version
@@ -142,5 +156,11 @@ def _refuse(t: torch.Tensor, version: int) -> None:
             held = _Holder.apply(leaf, t)  # torch 2.11 frees what nobody holds the result of
     finally:
         set_versions((t,), (now,))
-    _ = held.grad_fn.saved_tensors
+    try:
+        _ = held.grad_fn.saved_tensors
+    except RuntimeError as error:
+        text = str(error)
+        if maker and _MADE not in text:
+            text = text.replace("]] is", f"]], {_MADE} {place} of {maker}, is", 1)
+        raise RuntimeError(text) from None
     raise RuntimeError(CHANGED)

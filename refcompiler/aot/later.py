@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -128,9 +129,8 @@ class Later:
         graph = backward_like(again, self.first, self.program.backward)
         if graph is None:
             raise RuntimeError(TWICE)
-        holders = graph.graph.find_nodes(op="placeholder")
-        reads = {n for n, holder in enumerate(holders) if holder.users}
-        return for_sizes(self.program.compile_backward, graph, decided, _no_second), reads
+        compiled = for_sizes(self.program.compile_backward, graph, decided, _no_second)
+        return compiled, _reads(graph)
 
     def depends_for(self, missing: tuple[int, ...], chain: Chain) -> Depends | None:
         """What those depend on; None if it cannot be told."""
@@ -210,6 +210,19 @@ class Later:
             part_for=None,
             parts={},
         )
+
+
+def _reads(graph: GraphModule) -> list[set[int]]:
+    """The numbers of the inputs that each result is computed of."""
+    holders = graph.graph.find_nodes(op="placeholder")
+    bits = {holder: 1 << n for n, holder in enumerate(holders)}
+    for node in graph.graph.nodes:
+        if node not in bits:
+            masks = [bits[each] for each in node.all_input_nodes]
+            bits[node] = functools.reduce(operator.or_, masks, 0)
+    (output,) = graph.graph.find_nodes(op="output")
+    found = [bits.get(node, 0) for node in output.args[0]]
+    return [{n for n in range(len(holders)) if mask >> n & 1} for mask in found]
 
 
 def for_sizes(

@@ -66,7 +66,7 @@ class Run:
         ends = [*self.named, *(self.between if merges else ())]
         tangents = [tuple(get_gradient_edge(t)[:2]) for t in self.tangents]
         cut = [*ends, *[edge for edge in tangents if not hasattr(edge[0], "variable")]]
-        handles = Cut._ending({edge: None for edge in cut})
+        handles = Cut._ending(dict.fromkeys(cut))
         try:
             parts, found = self._run(roots, [g for _, g in there], [*tangents, *ends])
         finally:
@@ -97,7 +97,7 @@ class Run:
         """The parts for inputs, and what comes to ``ends``; to the inputs, if there are none."""
         read = {n: self.inputs[n] for n in self.reads}
         outputs = [SimpleNamespace(grad_fn=node) for node, _ in roots]
-        parts = Parts(outputs, read)  # type: ignore[arg-type]
+        parts = Parts(outputs, read)
         wanted = [*[GradientEdge(*edge) for edge in ends], *map(get_gradient_edge, read.values())]
         with torch._C._DisableAutocast(), as_around():
             found = torch.autograd.grad(

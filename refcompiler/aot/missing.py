@@ -81,7 +81,7 @@ def reached(outputs: Sequence[torch.Tensor]) -> dict[Any, dict[int, int]]:
         if t.grad_fn is not None:
             results = found.setdefault(t.grad_fn, {})
             results[t.output_nr] = results.get(t.output_nr, 0) | 1 << n
-    for function in _users_first(list(found)):
+    for function in users_first(list(found)):
         mask = functools.reduce(operator.or_, found[function].values())
         for following, n in function.next_functions:
             if following is not None:
@@ -90,7 +90,7 @@ def reached(outputs: Sequence[torch.Tensor]) -> dict[Any, dict[int, int]]:
     return found
 
 
-def _users_first(roots: Sequence[Any]) -> list[Any]:
+def users_first(roots: Sequence[Any]) -> list[Any]:
     """Autograd's functions that ``roots`` lead to, each before those that it leads to."""
     order: list[Any] = []
     seen: set[Any] = set()

@@ -27,10 +27,11 @@ from refcompiler.aot.recomputed import Recomputed
 from refcompiler.aot.refusing import Refusal
 from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.saved import How
+from refcompiler.aot.since import Asked
 from refcompiler.aot.twice import Derivable
 
-#: A backward of a backward, and the numbers of those that it reads of what it takes.
-Second = tuple[Callable[[list[Any]], Any], Collection[int]]
+#: A backward of a backward, and the numbers of what each of its results is computed of.
+Second = tuple[Callable[[list[Any]], Any], Sequence[Collection[int]]]
 
 _LAID = 16  # so many ways of tangents to lie have a backward; others are laid out anew
 _PARTS = 16  # and so many sets of inputs; for others all gradients are computed
@@ -38,6 +39,12 @@ UNKNOWN = (
     "this backward, of some results alone, cannot be traced, and a checkpointed region writes to "
     "what is outside of it. Compute it uncompiled (torch.compiler.disable or backend='eager')"
 )
+
+
+def edges_of(node: Any) -> Sequence[Any]:
+    """What the inputs of a call lead to."""
+    edges: Sequence[Any] = node.edges(node) if node.edges is not None else node.next_functions
+    return edges
 
 
 @dataclass
@@ -123,6 +130,7 @@ class Program:
     #: So many tangents, the last, are of views, whose places are behind those of all results. Each
     #: is of that result, or of the input with that number.
     viewed: Sequence[Key] = ()
+    asked_since: Asked | None = None  # what eager asks whether it was written to
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 
     def tell(self, who: Callable[[], None]) -> None:
@@ -156,6 +164,9 @@ class Program:
         self.passing = [n for n in own if n in written]
         self.unhooked = [*self.currents, *self.aliases]  # hooks are for what autograd saves
         self.nothing = (None,) * (self.outputs + len(self.viewed))
+        since = self.asked_since
+        #: If a call is to keep something for it.
+        self.told_of = since if since is not None and (since.inputs or since.results) else None
         self.comings: dict[tuple[bool, ...], Coming] = {}
         self.constant = tuple(n for n in range(tensors) if n not in differentiable)
         self.tangents = [
@@ -204,6 +215,29 @@ class Program:
         if len(self.differentiable) == 1 and not self.is_part:
             return None
         return unwritten(node, self.shares.needed(asked))
+
+    def check_since(self, node: Any, given: Sequence[Any]) -> None:
+        """Something was written to since the call: raise what eager's backward raises, if it does.
+
+        ``given``: the results' gradients.
+        """
+        if self.asked_since is not None:
+            self.asked_since.check(node, self.asked(given), edges_of(node), self.places)
+
+    def narrow(self, node: Any, given: list[Any], unasked: Sequence[int]) -> bool:
+        """Take those from ``given`` that lead to the inputs ``unasked`` alone, to which the
+        backward under way does not go: eager runs nothing for them, and frees nothing. Whether
+        there are any."""
+        if not unasked:
+            return False
+        edges = zip(self.places, edges_of(node), strict=False)
+        ends = [n for n, (function, _) in edges if function is not None and n not in unasked]
+        wanted = functools.reduce(operator.or_, map(self.leading, ends), 0)
+        idle = [at for n, at in enumerate(self.differentiable) if not wanted >> n & 1]
+        found = any(given[at] is not None for at in idle)
+        for at in idle:
+            given[at] = None
+        return found
 
     def joined(self, node: Any, arguments: Sequence[Any]) -> Joined:
         """What a call shares with second runs; ``arguments``: what its backward takes."""

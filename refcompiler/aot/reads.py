@@ -144,18 +144,23 @@ def _saves(node: Node, names: dict[type, list[str]]) -> bool:
         return bool(node._raw_saved_tensors)  # unpacking may run a checkpoint again
     if kind.__name__ == _WRITE_TO_A_VIEW:
         return True
-    if node.name().startswith(_OF_LISTS) and not _SAVES_NOTHING.match(node.name()):
+    if saves_lists(node):
         return True
     if kind not in names:
         names[kind] = [name for name in dir(kind) if name.startswith("_raw_saved_")]
     return any(_is_saved(getattr(node, name)) for name in names[kind])
 
 
+def saves_lists(node: Node) -> bool:
+    """Whether it is a function of lists that saves some."""
+    return node.name().startswith(_OF_LISTS) and not _SAVES_NOTHING.match(node.name())
+
+
 def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> list[Any]:
     """Have :data:`RELEASED` in the meta of what functions put into ``graph`` that eager runs once.
 
-    Those of autograd's own ask for all that they have saved, also for what a compiled backward does
-    not read (of a product a number, of a list each dtype). The hooks' handles.
+    They ask for all that they have saved, also for what a compiled backward does not read (of a
+    product a number, of a list each dtype, what a custom function unpacks). The hooks' handles.
     """
     begun: list[torch.fx.Node] = []
 
@@ -170,9 +175,7 @@ def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> lis
             node = node.prev
 
     names: dict[type, list[str]] = {}
-    python = torch.autograd.function.BackwardCFunction
-    own = [node for node in nodes_of(outputs) if not isinstance(node, python)]
-    found = [node for node in own if _saves(node, names)]
+    found = [node for node in nodes_of(outputs) if _saves(node, names)]
     hooks = [(node.register_prehook(before), node.register_hook(after)) for node in found]
     return [handle for pair in hooks for handle in pair]
 
@@ -242,6 +245,17 @@ def saved_by(outputs: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, No
                 t = getattr(each, "data", None)
                 if isinstance(t, torch.Tensor):
                     yield t, node
+
+
+def is_packed(node: Node) -> bool:
+    """Whether hooks have packed something that it has saved (a checkpoint's)."""
+    kind = type(node)
+    for name in [name for name in dir(kind) if name.startswith(_RAW)]:
+        value = getattr(node, name)
+        for each in value if isinstance(value, tuple | list) else [value]:
+            if not isinstance(getattr(each, "data", None), torch.Tensor | None):
+                return True
+    return False
 
 
 def nodes_of(outputs: Sequence[torch.Tensor]) -> list[Node]:

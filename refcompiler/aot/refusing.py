@@ -177,11 +177,11 @@ def check(
     """
     nodes = {n: node for n, (node, _) in zip(places, edges, strict=False)}
     for text, kind, tangents, inputs in refused:
-        if tangents & asked and any(_is_asked(nodes.get(n)) for n in inputs):
+        if tangents & asked and any(is_asked(nodes.get(n)) for n in inputs):
             raise NotImplementedError(text) if kind else RuntimeError(text)
 
 
-def _is_asked(node: Node | None) -> bool:
+def is_asked(node: Node | None) -> bool:
     if node is None:
         return False
     try:

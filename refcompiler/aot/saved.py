@@ -9,6 +9,7 @@ that these have at its end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ from refcompiler.shapes.known import same
 _SAVED = "saved"  # in the meta of a node: the :class:`Link` of what eager saves with its value
 _CUSTOM = torch.autograd.function.BackwardCFunction
 _FAR = 1 << 20  # no tensor has been written to so often
+_COUNTED = re.compile(r"is at version (\d+); expected version (\d+)")
 
 #: How an input is kept in the place of a value: as it is, or as a view of it with this size,
 #: strides and offset. Where it lies otherwise than the value, that is kept with its versions.
@@ -142,22 +144,56 @@ def _linked(
 ) -> list[list[int] | None]:
     """Of each that is ``saved``: the places of the inputs that count writes with it.
 
-    None where neither inputs nor ``results`` do. Who counts together has one counter, which is told
-    by a number that it is set to for a moment.
+    None where neither inputs nor ``results`` do.
     """
     shown = [(n, t) for n, t in enumerate(inputs) if isinstance(t, torch.Tensor)]
     shown += [(-1, t) for t in results]
     shown = [(n, t) for n, t in shown if not t.is_inference()]
-    tensors = tuple([t for _, t in shown])
-    before = tuple([t._version for t in tensors])
-    _set_versions(tensors, range(_FAR, _FAR + len(tensors)))
-    try:
-        places: dict[int, list[int]] = {}
+    with Counters([t for _, t in shown]) as counters:
+        places: dict[int | None, list[int]] = {}
         for n, t in shown:
-            places.setdefault(t._version, []).extend([n] if n >= 0 else [])
-        return [None if t.is_inference() else places.get(t._version) for t in saved]
-    finally:
-        _set_versions(tensors, before)
+            places.setdefault(counters.number(t), []).extend([n] if n >= 0 else [])
+        return [None if t.is_inference() else places.get(counters.number(t)) for t in saved]
+
+
+class Counters:
+    """Who counts writes with which of ``tensors``, while it is entered.
+
+    Who counts together has one counter, which is told by a number that it is set to for a moment.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]):
+        self.tensors = tuple(tensors)
+        self.before = tuple([t._version for t in tensors])
+
+    def __enter__(self) -> Counters:
+        _set_versions(self.tensors, range(_FAR, _FAR + len(self.tensors)))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        _set_versions(self.tensors, self.before)
+
+    def number(self, t: torch.Tensor) -> int | None:
+        """Which of them counts with ``t``, the last if several do; None: none does."""
+        n = t._version - _FAR
+        return n if n >= 0 else None
+
+    def asked_by(self, node: Any) -> list[int]:
+        """Whose counts a function of autograd's own asks, which is given nothing to do."""
+        found: list[int] = []
+        try:
+            while True:
+                try:
+                    node(*[None] * len(node._input_metadata))
+                    return found
+                except RuntimeError as error:
+                    known = _COUNTED.search(str(error))
+                    if known is None or int(known[1]) < _FAR:
+                        return found
+                found.append(int(known[1]) - _FAR)
+                _set_versions((self.tensors[found[-1]],), (int(known[2]),))
+        finally:
+            _set_versions([self.tensors[n] for n in found], [_FAR + n for n in found])
 
 
 def _set_versions(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> None:

@@ -149,7 +149,7 @@ class Derivative(torch.autograd.Function):
         chain = (*ctx.chain, tuple([n for n, _ in there]))
         with torch._C._DisableAutocast(), torch.no_grad():
             compiled, reads = call.program.second_backward(call.missing, chain)
-            values, laid = _read(ctx, reads)
+            values, laid = _read(ctx, reads, _wanted(ctx, len(reads)))
             laid += [g.detach().contiguous() for _, g in there]
             found = [*compiled([*values, *laid])]
         if torch.is_grad_enabled():
@@ -167,22 +167,37 @@ class Derivative(torch.autograd.Function):
         return tuple(result)
 
 
-def _read(node: Any, reads: Collection[int]) -> tuple[list[Any], list[Any]]:
+def _wanted(node: Any, count: int) -> set[int]:
+    """Which of ``count`` results of a backward lead on, or are to have derivatives."""
+    if torch.is_grad_enabled():
+        return set(range(count))
+    return {each for n in node.plan for each in ([n] if type(n) is int else n)}
+
+
+def _read(
+    node: Any, reads: Sequence[Collection[int]], wanted: Collection[int]
+) -> tuple[list[Any], list[Any]]:
     """The values of the call, and those behind them, that a derivative has saved.
 
-    None in the place of one that was written to, if it is not among those that it ``reads``.
+    ``reads``: of each result, what it is computed of. What was written to is an error of a result
+    that is ``wanted``; others are computed of what it holds.
     """
     values = [*node.call.values]
     places = [n for n, t in enumerate(values) if isinstance(t, torch.Tensor)]
     places += range(len(values), len(values) + node.count)
-    needed = {at for at, n in enumerate(places) if n in reads}
-    saved = unpacked(node._raw_saved_tensors, needed)
+    own: set[int] = set().union(*[reads[n] for n in wanted if n < len(reads)])
+    needed = {at for at, n in enumerate(places) if n in own}
+    raw = node._raw_saved_tensors
+    saved = unpacked(raw, needed)
     saved = [*node.saved_tensors] if saved is None else saved
-    for n, t in zip(places, saved):
+    read: set[int] = set().union(*reads)
+    for at, (n, t) in enumerate(zip(places, saved)):
+        if t is None and n in own:  # by then it was written to
+            raise RuntimeError(CHANGED)
+        if t is None and n in read:
+            saved[at] = t = raw[at].data
         if n < len(values):
             values[n] = t
-    if any(values[n] is None for n in reads if n < len(values)):  # by then it was written to
-        raise RuntimeError(CHANGED)
     return values, saved[len(saved) - node.count :]
 
 

@@ -39,6 +39,7 @@ from refcompiler.aot.observation import (
 from refcompiler.aot.ports import RESULT, VIEW, Key, call_of
 from refcompiler.aot.program import Program
 from refcompiler.aot.saved import How, keep
+from refcompiler.aot.since import note_late
 from refcompiler.aot.through import Through, through
 from refcompiler.aot.viewed import watch
 from refcompiler.aot.ways import apart
@@ -77,6 +78,7 @@ class Wrapper:
         self.loose: Collection[int] = ()  # written inputs that no way, or not every, leads to
         self.passed: Mapping[int, int] = {}  # by written input, see :attr:`Joint.passed`
         self.kept: Sequence[tuple[int, int, How]] = ()  # see :meth:`Links.kept`
+        self.late: Sequence[int] = ()  # see :class:`refcompiler.aot.since.Asked`
         self.detached: Collection[int] = ()  # numbers of what is taken without a way on
         self.viewed: Sequence[int] = ()  # outputs that are views and have a tangent
         self.gated: set[int] = set()  # which levels of gates have their lines
@@ -152,7 +154,7 @@ class Wrapper:
             self.known[number.node.expr] = name
         if isinstance(run, Program) and self.passed:
             self._once(run.differentiable[0])
-        if isinstance(run, Program) and (self.kept or self.viewed):
+        if isinstance(run, Program) and (self.kept or self.viewed or self.late):
             self.names["call_of"] = call_of
             self.lines.append(f"own = call_of({self.results[run.differentiable[0]]}.grad_fn)")
         if isinstance(run, Program) and run.gates is not None:
@@ -450,6 +452,10 @@ class Wrapper:
             self.names["keep"] = keep
             found = [f"({n}, {self.values[at]}, {how})" for n, at, how in self.kept]
             self.lines.append(f"keep(own, ({', '.join(found)}, ))")
+        if self.late:
+            self.names["note_late"] = note_late
+            named = ", ".join([self.values[at] for at in self.late])
+            self.lines.append(f"note_late(own, ({named}, ))")
         self._switch()
         if self.seen.spec.is_leaf():
             self.lines.append(f"return {names[0]}")

@@ -30,6 +30,7 @@ from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import without
 from refcompiler.aot.origin import Example, Number, Origin
 from refcompiler.aot.program import Program
+from refcompiler.aot.since import Asked, Row
 from refcompiler.aot.sizes import Sized
 from refcompiler.aot.symbols import fake_mode
 from refcompiler.aot.toward import toward
@@ -679,5 +680,7 @@ register(
     type(pytree.tree_structure((1, 2))),
     type(pytree.tree_structure(1)),
 )
+record(Row)
+record(Asked, "order", "given", "inputs", "results", "late", "rows")
 record(Layout, "size", "stride", "offset")
 record(Base, "first", "through", "tracked", "layout", "dtype", "members")

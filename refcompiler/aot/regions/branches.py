@@ -1,19 +1,20 @@
 """``torch.cond`` in a trace: its branches as functional graphs.
 
 The node stays one over ATen graphs. In the backward a second one runs, whose branches compute the
-branch again and then its gradients; an operand that a branch does not read has a gradient of zeros,
-as in eager. Where a branch draws random numbers, it draws other ones when it is
+branch again and then its gradients; an operand that one branch alone reads has a gradient of zeros
+in the other, as in eager. Where a branch draws random numbers, it draws other ones when it is
 computed again, as it does in eager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
+from refcompiler.aot.functional import plain
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.regions.inner import (
     Casts,
@@ -62,13 +63,14 @@ class _Cond(torch.autograd.Function):
         predicate, *saved = kept
         operands = ctx.operands.filled(saved)
         given = plain_all((*operands, *tangents))
-        graphs = [traced(_gradients(ctx, branch, len(operands)), given) for branch in ctx.branches]
-        results = results_of(graphs[0])
-        for graph in graphs:
-            same_kinds(results, values_of(graph))
-        found = emit(_operators.cond, [predicate, *graphs, (*operands, *tangents)], results)
+        graphs, wanted = _both(ctx, given, len(operands))
         gradients: list[Any] = [None] * len(operands)
-        for n, gradient in zip(ctx.wanted, found, strict=True):
+        if not wanted:
+            return (None, None, None, *gradients)
+        results = results_of(graphs[0])
+        same_kinds(results, values_of(graphs[1]))
+        found = emit(_operators.cond, [predicate, *graphs, (*operands, *tangents)], results)
+        for n, gradient in zip(wanted, found, strict=True):
             gradients[n] = gradient
         return (None, None, None, *gradients)
 
@@ -83,25 +85,69 @@ def _chosen(runner: Runner, predicate: Any, branches: Sequence, operands: Sequen
     return emit(_operators.cond, [predicate, *graphs, tuple(operands)], results)
 
 
-def _gradients(ctx: Any, branch: GraphModule, count: int) -> Callable[..., Any]:
-    """A branch's gradients for the operands that want one, of operands and then tangents."""
-    runner, wanted = ctx.runner, ctx.wanted
+def _both(ctx: Any, given: Sequence[Any], count: int) -> tuple[list[GraphModule], list[int]]:
+    """The graphs of both branches' gradients, and for which operands these are.
 
-    def function(*given: Any) -> list[Any]:
-        operands, tangents = list(given[:count]), given[count:]
-        with torch.enable_grad(), ctx.casts.again():
+    Each lies as it is computed, if it does so in both, else as its operand.
+    """
+
+    def graphs(wanted: Sequence[int], lies: Collection[int]) -> tuple[list[GraphModule], list[int]]:
+        known = [_Gradients(ctx, branch, count, wanted, lies) for branch in ctx.branches]
+        made = [traced(each, given) for each in known]
+        return made, [n for n in wanted if not all(n in each.absent for each in known)]
+
+    found, wanted = graphs(ctx.wanted, ())
+    if wanted and len(wanted) < len(ctx.wanted):
+        found, wanted = graphs(wanted, ())
+    strides = [[t.stride() for t in values_of(graph)] for graph in found]
+    lies = {n for n, one, other in zip(wanted, *strides) if one != other}
+    return graphs(wanted, lies) if lies else (found, wanted)
+
+
+class _Gradients:
+    """A branch's gradients for the operands ``wanted``, of ``count`` operands and then tangents.
+
+    ``lies``: those whose gradients are to lie as they do; ``absent``: those that it does not read.
+    """
+
+    def __init__(
+        self,
+        ctx: Any,
+        branch: GraphModule,
+        count: int,
+        wanted: Sequence[int],
+        lies: Collection[int],
+    ):
+        self.ctx, self.branch, self.count = ctx, branch, count
+        self.wanted, self.lies = wanted, lies
+        self.absent: set[int] = set()
+
+    def __call__(self, *given: Any) -> list[Any]:
+        operands, tangents = list(given[: self.count]), given[self.count :]
+        runner, wanted = self.ctx.runner, self.wanted
+        with torch.enable_grad(), self.ctx.casts.again():
             for n in wanted:
                 operands[n] = operands[n].detach().requires_grad_()
-            results = Runner(branch, {}, runner.regions).run(*operands)
+            results = Runner(self.branch, {}, runner.regions).run(*operands)
             pairs = [(r, t) for r, t in zip(results, tangents, strict=True) if r.requires_grad]
             inputs = [operands[n] for n in wanted]
             found: Sequence[Any] = [None] * len(inputs)
             if pairs:
                 outputs, cotangents = zip(*pairs, strict=True)
                 found = torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)
-        return [like(t, g, memory_of(given)) for t, g in zip(inputs, found, strict=True)]
+        self.absent = {n for n, g in zip(wanted, found, strict=True) if g is None}
+        memory = memory_of(given)
+        return [
+            (like if n in self.lies else _apart)(operands[n], g, memory)
+            for n, g in zip(wanted, found, strict=True)
+        ]
 
-    return function
+
+def _apart(t: Any, gradient: Any, memory: Collection[int]) -> Any:
+    if gradient is None:
+        return torch.zeros_like(t)
+    shared = plain(gradient).untyped_storage()._cdata in memory
+    return gradient.clone() if shared else gradient
 
 
 # ---- a look without a trace -------------------------------------------------------------------

@@ -26,7 +26,7 @@ from refcompiler.capture.regions.targets import (
 )
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.state.forward import current_level
-from refcompiler.interpreter.registry import native
+from refcompiler.interpreter.registry import native, run_natively
 
 _FUNCTION = torch.autograd.Function
 
@@ -57,6 +57,7 @@ class Context:
     dirty_tensors: tuple = ()
     non_differentiable: tuple = ()
     materialize_grads = True
+    asked = False  # for what is saved
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.to_save = tensors
@@ -75,7 +76,16 @@ class Context:
 
     @property
     def saved_tensors(self) -> tuple:
+        _note_asked(self)
         return self.to_save
+
+
+def _note_asked(context: Context) -> None:
+    """That is no effect of the program's."""
+    context.asked = True
+
+
+run_natively(_note_asked)
 
 
 @native
@@ -256,14 +266,20 @@ def _differentiated(m: Calls, frame: Any, cls: Any, context: Context, inputs: li
     operands = list(tensors)
     places = {id(t): i for i, t in reversed(list(enumerate(operands)))}
     lifted = _distinct([t for each in backwards.values() for t in each.scope.lifted])
+    stored = [*context.to_save, *getattr(context, "saved_for_forward", ())]
     for value in (*forward.lifted, *lifted):
         if id(value) not in places:
             places[id(value)] = len(operands)
             operands.append(value)
     outputs = {id(t): i for i, t in enumerate(forward.outputs)}
-    taken = _distinct([t for each in backwards.values() for t in each.scope.between])
+    taken = [t for each in backwards.values() for t in each.scope.between]
+    if context.asked:  # autograd asks whether any of it was written to, also what nobody reads
+        known = [t for t in context.to_save if is_tensor(t)]
+        lifted = _distinct([*lifted, *[t for t in known if id(t) in places]])
+        made = [t for t in known if id(t) not in places]
+        taken += [t for t in made if id(t) in outputs or id(t) in forward.scope.nodes]
+    taken = _distinct(taken)
     between = [t for t in taken if id(t) not in outputs]
-    stored = [*context.to_save, *getattr(context, "saved_for_forward", ())]
     kept_outputs = [t for t in taken if id(t) in outputs]
     kept = [*between, *lifted, *kept_outputs]
     rule = Differentiation(

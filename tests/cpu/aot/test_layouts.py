@@ -211,3 +211,31 @@ def test_sizes_of_what_overlaps_itself_change(program: Callable[..., Any], grad:
     for _ in range(2):
         assert run(call) == run(program)
     assert refcompiler.counters()["uncompiled"] == 0
+
+
+BRANCHES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "products": (lambda p, q: p * q, lambda p, q: p.sin() + q),
+    "read by none": (lambda p, q: p * 2, lambda p, q: p.exp()),
+    "sums": (lambda p, q: p.sum(0, keepdim=True).exp() + q, lambda p, q: p.sum(0) * 2 + q),
+}
+
+
+@pytest.mark.parametrize("branches", BRANCHES.values(), ids=[*BRANCHES])
+def test_gradients_of_branches_lie_as_they_are_computed(branches: Any) -> None:
+    """And what no branch reads has none."""
+
+    def program(x: Any, w: Any, first: Any) -> Any:
+        return torch.cond(first, *branches, (x, w)) * 1
+
+    def run(call: Callable[..., Any], tangent: torch.Tensor, first: bool) -> list[Any]:
+        x, w = [torch.linspace(1, n, 12).view(3, 4).requires_grad_() for n in (2, 3)]
+        result = call(x, w, torch.tensor(first))
+        found = torch.autograd.grad(result, (x, w), tangent, allow_unused=True)
+        return [g if g is None else (g.tolist(), g.stride()) for g in found]
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    ones = torch.ones(3, 4)
+    for tangent in (ones, ones.t().contiguous().view(4, 3).t(), torch.ones(()).expand(3, 4)):
+        for first in (True, False):
+            assert run(call, tangent, first) == run(program, tangent, first)
+    assert refcompiler.counters()["uncompiled"] == 0

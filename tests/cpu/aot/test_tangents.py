@@ -197,13 +197,13 @@ def test_custom_functions_ask_which_gradients_there_are(function: Any, inner: bo
 
 
 def test_a_custom_function_whose_backward_cannot_run_so_again_says_it() -> None:
-    def program(x: Any) -> Any:
-        return _Choosing.apply(x, 2.0)
+    def program(x: Any, w: Any) -> Any:
+        return _Choosing.apply(x + w, 2.0)
 
     call = refcompiler.compile(program, backend=Compiler(), fullgraph=True)
-    x = torch.randn(4, requires_grad=True)
-    first, _ = call(x)
+    x, w = [torch.randn(4, requires_grad=True) for _ in range(2)]
+    first, _ = call(x, w)
     with torch.no_grad():
-        x.add_(1)
+        w.add_(1)
     with pytest.raises(RuntimeError, match=r"gradients of some of its results alone"):
         first.sum().backward()

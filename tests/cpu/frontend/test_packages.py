@@ -181,6 +181,10 @@ def test_backwards_under_autocast(under: bool) -> None:
         assert len(found) == 1 + (under or not inside) and torch.equal(found[0], found[-1])
 
 
+def gathers(t: Any, places: Any) -> Any:
+    return t.gather(1, places) * 2
+
+
 def floats(size: int, *more: int) -> Callable[[], torch.Tensor]:
     return lambda: torch.randn(size, *more).requires_grad_()
 
@@ -255,6 +259,22 @@ def test_each_set_of_gradients_has_its_backward(backend: str) -> None:
             torch.testing.assert_close(a, b)
             compared += 1
     assert compared == 4
+
+
+def test_a_write_to_what_eager_saves_is_its_error() -> None:
+    """Also to what the package's backward does not read."""
+    x, places = torch.randn(3, 4, requires_grad=True), torch.tensor([[0], [1], [2]])
+    loaded = opened(packed(gathers, x, places, backend="aot_eager"))
+    told = []
+    for run in (gathers, loaded):
+        given = x.detach().clone().requires_grad_()
+        result = run(given, places)
+        with torch.no_grad():
+            given.add_(1)
+        with pytest.raises(RuntimeError) as error:
+            result.sum().backward()
+        told.append(str(error.value))
+    assert told[0] == told[1] and "modified by an inplace operation" in told[0]
 
 
 def test_inputs_that_overlap_run_the_packages_graph() -> None:
