@@ -26,6 +26,7 @@ from fastpath.schedule.cluster import Fusion
 from fastpath.workspace import FRESH, INTO, MOST, Plan, keepable
 
 Births = dict[int, Sequence[Node]]
+UNSEEN = 1 << 20  # bytes of a result that may lie in one piece of memory with others, at most
 _SUMS = ("aten.addmm.default", "aten.baddbmm.default")
 
 
@@ -103,6 +104,7 @@ class Memory:
         self.sums = self._sums() | self._bases()
         self.heirs = self._heirs()
         self.inherited = {*self.heirs.values(), *self.sums.values()}
+        self.unseen = set[Node]() if cpu else self._unseen()
 
     def _seen_by_others(self) -> set[Node]:
         """What something else than a kernel may have views of."""
@@ -110,6 +112,23 @@ class Memory:
         others = (call for call in calls if named(call.target) not in FRESH)
         taken = (tensors_in((call.arguments, call.keywords)) for call in others)
         return {*self.returned, *(t.node for t in itertools.chain.from_iterable(taken))}
+
+    def _unseen(self) -> set[Node]:
+        """Small results of which nothing but kernels knows, by their addresses: they need be no
+        tensors, of which an allocation costs half of what a launch does."""
+        calls = [c for c in self.order if c.call is not None]
+        given = tensors_in([(c.call.arguments, c.call.keywords) for c in calls if c.call])
+        others = {*self.returned, *(t.node for t in given), *self.laid, *self.inherited}
+        others |= {*self.heirs, *self.sums}.union(*(c.needs for c in calls))
+        return {
+            n
+            for c in self.order
+            if c.call is None
+            for n in c.members
+            if n in self.stored and n not in others and n.begin is None
+            if not isinstance(n, Scatter) and all(type(i) is int for i in (*n.shape, *n.strides))
+            if 0 < size_of(n) <= UNSEEN and min(n.strides, default=0) >= 0
+        }
 
     def _last_uses(self) -> dict[int, list[Node]]:
         last: dict[Node, int] = {}

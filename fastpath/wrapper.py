@@ -37,6 +37,7 @@ from fastpath.ir.program import (
 )
 from fastpath.ir.size import Size
 from fastpath.ir.types import DTYPE
+from fastpath.lives import size_of
 from fastpath.memory import Memory, alike, stored_of
 from fastpath.numbered import Numbers
 from fastpath.profiles import announced, kernel_name, profiled, title, together_title
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from fastpath.gpu.vendor import Direct
 
 _NUMBERS = itertools.count()
+APART = 256  # bytes by which results begin apart from each other in one piece of memory
 
 
 def _nothing() -> None:
@@ -129,6 +131,7 @@ class Wrapper:
         )  # those that lie where a kernel has read what they are of
         self._returning = False  # whether what is returned is being made
         self._addresses: dict[str, str] = {}
+        self._pieces: dict[Node, str] = {}  # what lies in one piece of memory, by its variable
         self._count = 0
         self._waiting: list[tuple[str, list[str], str]] = []  # kernels that are launched together
         self.numbers = Numbers(program.sizes, self.names, self._literal)
@@ -204,6 +207,10 @@ class Wrapper:
             name = self._variable.get(node)
             if name is None or node in self.kept:
                 continue
+            whole = self._pieces.pop(node, None)
+            if whole is not None:
+                dead += [] if whole in self._pieces.values() else [whole]
+                continue
             if node not in self.memory.inherited:
                 dead.append(name)
             for key, (view, variable) in list(self._views.items()):
@@ -238,6 +245,23 @@ class Wrapper:
         self.lines.append(f"{name} = {text}")
         self._variable[node] = name
         return name
+
+    def _allocate_together(self, nodes: Sequence[Node]) -> None:
+        """One piece of memory for what one kernel makes and only others read, of which the call
+        knows the addresses alone. It is freed when none of them is needed any more."""
+        fit = [n for n in nodes if n in self.memory.unseen and n not in self._variable]
+        if len(fit) < 2:
+            return
+        whole, *names = (f"b{self._count + n}" for n in range(len(fit) + 1))
+        self._count += len(names) + 1
+        ends = [*itertools.accumulate(-(-size_of(n) // APART) * APART for n in fit)]
+        kind = f"dtype={self._dtype('uint8')}, device={self._device()}"
+        self.lines.append(f"{whole} = empty(({ends[-1]},), (1,), {kind})")
+        self.lines.append(f"{whole}_p = {whole}.data_ptr()")
+        for node, name, begin in zip(fit, names, [0, *ends]):
+            self._variable[node], self._addresses[name] = name, f"{name}_p"
+            self.lines.append(f"{name}_p = {whole}_p + {begin}")
+            self._pieces[node] = whole
 
     def _place(self, node: Node) -> str:
         """The name of a node that is kept, which is made with the workspace."""
@@ -342,8 +366,10 @@ class Wrapper:
         self.kernels.append(source)
         self.scheduled.append(kernel)
         self.report.kernels += 1
+        self._allocate_together(own)
         for node in own:
-            self._allocate(node)
+            if node not in self._pieces:
+                self._allocate(node)
         by_name = {n.name: n for n in (*cluster.needs, *own) if n in self._variable}
         pointers = [self._address(by_name[b.name]) for b in kernel.buffers]
         pointers += [self._memory(by_name[name]) for name in kernel.arguments]

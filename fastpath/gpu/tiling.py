@@ -19,7 +19,7 @@ from fastpath.gpu.moments import one_pass
 from fastpath.gpu.online import online
 from fastpath.gpu.rows import VECTOR, common_beginning
 from fastpath.gpu.words import MOST_PIECE, WORDS, draws, piece_of, stripe_of
-from fastpath.ir.expr import inside
+from fastpath.ir.expr import Expr, inside
 from fastpath.ir.index import Axis, Division, Index
 from fastpath.ir.size import Number, hint, known
 from fastpath.schedule.kernel import Accumulate, Kernel, Stage, Store, itemsize
@@ -36,18 +36,24 @@ QUOTIENTS = 2  # of other axes' numbers, at least
 SECTOR = 32  # bytes that memory moves at once
 LINE = 128  # bytes of a row that a program of column sums takes
 HELD_LINE, HELD_WARPS = 64, 8  # the same where it holds them all, and its warps at most
+HELD_EXPONENTIALS = 4  # the same of a softmax
 ROWS = 16  # that it adds up at a time, or half as many, or twice
 SHORT = 512  # rows that are few
 LARGE = 1 << 25  # points whose elements come from memory, rather than out of the cache
 FEW = 264  # programs that are too few: two for each multiprocessor
 A_THREAD = 32  # points of a thread that reduces rows
 WORD = 4  # bytes of elements of which a thread that reduces long rows has half as many points
+HALVED = 4096  # points of a row of narrower elements, stored as such, of which it has as few
 MOST_WARPS = 16
 SERIES = {"i0", "i0e", "i1", "i1e"}  # functions by series of some thirty terms
 DRAWING = 4  # warps of a program that draws
+DRAWING_ALONE = 2  # the same, where it reads nothing and draws no normal numbers
+TOGETHER = 2  # warps of a program that takes one of two ways for all its points
 LONG = 4096  # points of a row from which on it is laid by vectors
 LOOPED = 2048  # points of a row that a program which loops takes at a time
 A_LOOP = 16  # points of its threads
+A_MOMENT_LOOP, MOMENT_WARPS = 8, 8  # the same of one that adds up moments, and its warps
+A_LONGER_LOOP = 8  # the same of one of 16 warps, which goes through a longer row
 AGAIN_WARPS = 16  # of a program that goes through its row more than once
 AGAIN_LOOP = 8  # points of its threads
 # Of rows of so many points a program has more warps: else the cache would hold the rows of so many
@@ -176,7 +182,8 @@ def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
     stripe = stripe_of(kernel, x)
     if stripe:
         piece = piece_of(stripe, _vector_of_each(kernel))
-        return Tiling(x, None, (), WORDS * piece, 1, 1, True, DRAWING, stripe=stripe)
+        warps = DRAWING if _reads(kernel) or _draws_normals(kernel) else DRAWING_ALONE
+        return Tiling(x, None, (), WORDS * piece, 1, 1, True, warps, stripe=stripe)
     a_thread = min(16, VECTORS // _least(kernel))
     if _strides(kernel, x):
         a_thread = min(a_thread, STRIDED)
@@ -189,7 +196,8 @@ def _pointwise(kernel: Kernel, x: tuple[Axis, ...]) -> Tiling:
     elif row := _row_of_each(kernel, x, a_thread):
         warps = max(1, row // (a_thread * LANES))
         return Tiling(x[-1:], None, (), row, 1, 1, True, warps, x[:-1])
-    block = min(4 * LANES * a_thread, max(LANES, power_above(points)))
+    most = (TOGETHER if _agrees(kernel) else 4) * LANES * a_thread
+    block = min(most, max(LANES, power_above(points)))
     return Tiling(x, None, (), block, 1, 1, True, max(1, block // (a_thread * LANES)))
 
 
@@ -242,8 +250,24 @@ def _waits_for_itself(kernel: Kernel) -> bool:
 
 def _vector_of_each(kernel: Kernel) -> int:
     """Points of which each thread of a program that draws has a vector, if it reads memory too."""
-    reads = any(stage.loads() or stage.guarded() for stage in kernel.stages)
-    return DRAWING * LANES * VECTOR // _least(kernel) if reads else MOST_PIECE
+    return DRAWING * LANES * VECTOR // _least(kernel) if _reads(kernel) else MOST_PIECE
+
+
+def _reads(kernel: Kernel) -> bool:
+    return any(stage.loads() or stage.guarded() for stage in kernel.stages)
+
+
+def _draws_normals(kernel: Kernel) -> bool:
+    """Whether it draws what each thread needs many registers for."""
+    return any(e.op == "philox_normal" for e in draws(kernel))
+
+
+def _agrees(kernel: Kernel) -> bool:
+    """Whether sines and cosines are computed together, by one of two ways for all of a program's
+    points: its threads wait for each other to agree on it (:func:`maths.sine_and_cosine`)."""
+    found = {*inside(s.value for stage in kernel.stages for s in stage.statements)}
+    sines = (e for e in found if e.op == "sin" and e.dtype == "float32")
+    return any(Expr("cos", e.args, e.dtype) in found for e in sines)
 
 
 def _strides(kernel: Kernel, x: tuple[Axis, ...]) -> bool:
@@ -260,7 +284,7 @@ def _square(kernel: Kernel) -> Tiling:
     assert lane is not None and tile is not None
     side = min(MOST_SIDE, SQUARE // _least(kernel))
     x_block, y_block = (min(side, power_above(hint(a.extent))) for a in (lane, tile))
-    warps = max(1, min(8, x_block * y_block // (16 * LANES)))
+    warps = max(1, min(MOST_WARPS, x_block * y_block // (16 * LANES)))
     return Tiling((lane,), tile, (), x_block, y_block, 1, True, warps, kernel.outer)
 
 
@@ -273,7 +297,7 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     common = common_beginning(kernel, r) if laid else None
     start, group = common or (None, 1)
     if width > PERSISTENT:
-        warps, points = (LOOPED // (A_LOOP * LANES) if rows > FEW else MOST_WARPS), A_LOOP
+        warps, points = _once_along(kernel, width) if rows > FEW else (MOST_WARPS, A_LOOP)
         if _passes(kernel) > 1:  # so few rows at a time that the cache still holds them
             longer = start is None and width >= LONGER
             warps, points = LONGER_WARPS if longer else AGAIN_WARPS, AGAIN_LOOP
@@ -287,12 +311,34 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     points = r_block if width > r_block * 3 // 4 else r_block // 2
     # A few programs only wait for memory: more threads do so at a time.
     a_thread = A_THREAD if rows > FEW else A_THREAD // 4
-    if rows > FEW and width >= LONG and _least(kernel) >= WORD:
+    if rows > FEW and _in_halves(kernel, width, r_block):
         a_thread = A_THREAD // 2
     warps = max(1, min(MOST_WARPS, x_block * points // (a_thread * LANES)))
     if x_block == 1 and start is None and rows >= SHARING and _weighted(kernel, x, r):
         x_block = 2 if r_block <= SHARED else 1
     return Tiling(x, None, r, x_block, 1, r_block, True, max(1, warps), (), start, group)
+
+
+def _once_along(kernel: Kernel, width: int) -> tuple[int, int]:
+    """The warps of a program that goes through a long row once, and the points of its threads.
+
+    The longer a row takes, the more of the device waits for the last ones: fewer rows are on their
+    way at a time where each has more warps. What adds up moments keeps much for each point.
+    """
+    if one_pass(kernel.stages) is not None:
+        return MOMENT_WARPS, A_MOMENT_LOOP
+    if width >= LONGER:
+        return MOST_WARPS, A_LONGER_LOOP
+    return LOOPED // (A_LOOP * LANES), A_LOOP
+
+
+def _in_halves(kernel: Kernel, width: int, r_block: int) -> bool:
+    """Whether threads have half as many points: of long rows of words, and of rows that are stored
+    in elements as narrow as those that are read."""
+    if width >= LONG and _least(kernel) >= WORD:
+        return True
+    stores = (s for g in kernel.stages if g.axes for s in g.statements if isinstance(s, Store))
+    return r_block == HALVED and any(stores) and not _narrows(kernel) and not _widens(kernel)
 
 
 def _rows_of_any_length(
@@ -359,7 +405,8 @@ def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling
         # Each would come from memory again: of so many programs the cache does not hold all.
         x_block = min(power_above(results), held, HELD_LINE // _least(kernel))
         if results > FEW * x_block:
-            warps = max(1, min(HELD_WARPS, x_block * power_above(width) // (A_THREAD * LANES)))
+            most = HELD_EXPONENTIALS if _adds_exponentials(kernel) else HELD_WARPS
+            warps = max(1, min(most, x_block * power_above(width) // (A_THREAD * LANES)))
             return Tiling(x, None, r, x_block, 1, power_above(width), True, warps)
     x_block = min(power_above(results), LINE // min(4, _least(kernel)))
     if results <= FEW * x_block and x_block > LANES:
@@ -369,6 +416,13 @@ def _columns(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling
     warps = max(1, min(8, x_block * r_block // (a_thread * LANES)))
     persistent = width <= r_block and known(*(a.extent for a in r))
     return Tiling(x, None, r, x_block, 1, r_block, persistent, warps)
+
+
+def _adds_exponentials(kernel: Kernel) -> bool:
+    """Whether it is a softmax, or begins like one: what its threads compute and tell each other
+    takes as long as memory does."""
+    adding = [s for g in kernel.stages for s in g.statements if isinstance(s, Accumulate)]
+    return any(s.kind == "sum" and any(e.op == "exp" for e in inside([s.value])) for s in adding)
 
 
 def _rows_at_once(kernel: Kernel, few: bool, width: int, points: int) -> tuple[int, int]:

@@ -165,13 +165,36 @@ def test_vectors_of_more_words_than_there_are_stay_in_the_cache() -> None:
 # -- how much a thread does ----------------------------------------------------------------------
 
 
-def test_a_thread_has_fewer_points_of_long_rows_of_wide_elements() -> None:
-    warps = [
-        tiling(kernel_of(lambda x: F.normalize(x, dim=-1), halves(16384, width, dtype=dtype))).warps
-        for width in (2048, 4096)
-        for dtype in (HALF, torch.float32)
-    ]
-    assert warps == [2, 2, 4, 8]
+def warps(function: Callable[..., Any], *inputs: torch.Tensor) -> int:
+    return tiling(kernel_of(function, *inputs)).warps
+
+
+def test_a_thread_has_fewer_points_of_long_rows_and_of_rows_that_are_stored_as_they_are_read() -> (
+    None
+):
+    for width, expected in ((2048, 2), (4096, 8)):
+        for dtype in (HALF, torch.float32):
+            x = halves(16384, width, dtype=dtype)
+            assert warps(lambda x: F.normalize(x, dim=-1), x) == expected
+    x = halves(16384, 4096)
+    assert warps(lambda x: x.float().var(-1), x) == 4  # stores none
+    assert warps(lambda x: torch.softmax(x.float(), -1), x) == 4
+    assert warps(lambda x: (x / x.amax(-1, True)).to(torch.float8_e5m2), x) == 4
+
+
+def test_programs_of_longer_rows_have_more_warps() -> None:
+    """So that fewer rows are on their way when the last ones are waited for."""
+    amax, var = (lambda x: x.amax(-1)), (lambda x: x.float().var(-1))
+    assert [warps(amax, halves(4096, n)) for n in (20000, 32768, 50257)] == [4, 16, 16]
+    assert [warps(var, halves(4096, n)) for n in (20000, 32768, 50257)] == [8, 8, 8]
+
+
+def test_what_threads_tell_each_other_decides_how_many_a_program_has() -> None:
+    between = halves(64, 512, 2048)
+    assert warps(lambda x: torch.softmax(x, 1), between) == 4
+    assert warps(lambda x: x.mean(1, True) * x, between) == 8
+    flat = halves(1 << 20, dtype=torch.float32)
+    assert [warps(f, flat) for f in (lambda x: x.sin() + x.cos(), torch.sin)] == [2, 4]
 
 
 def test_a_thread_has_more_points_of_a_series() -> None:

@@ -14,9 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fastpath
 import refcompiler
-from fastpath import workspace
+from fastpath import compiler, memory, workspace
+from fastpath.device import Device
 from fastpath.ir.program import Node, Pointwise
 from fastpath.lives import heirs
+from fastpath.target import GPU
 from fastpath.workspace import Plan
 
 
@@ -52,6 +54,49 @@ def agree(run: Any, given: list[torch.Tensor]) -> Any:
         torch.testing.assert_close(a, b)
         assert a.stride() == b.stride()
     return found
+
+
+class Recorded(Device):
+    """A device of the GPU's target, whose kernels compute nothing and note what they are given."""
+
+    is_cpu = property(lambda self: False)  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.device, self.target = torch.device("cpu"), GPU
+        self.given: list[tuple[int, ...]] = []
+
+    def compile_kernel(self, kernel: Any, sizes: Any) -> tuple[Any, str]:
+        return lambda *addresses: self.given.append(addresses), ""
+
+    def loaded(self, names: Any) -> dict[str, Any]:
+        return {}
+
+    def entered(self, call: Any) -> Any:
+        return call
+
+
+def test_what_only_kernels_see_lies_in_one_piece_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three results of the first kernel, and none of what is returned or large."""
+    x, size = torch.zeros(1024, 40), 4 * 32 * 40
+    for most in (memory.UNSEEN, size - 1):
+        refcompiler.reset()
+        device = Recorded()
+        monkeypatch.setattr(compiler, "device_of", lambda graph, device=device: device)
+        monkeypatch.setattr(memory, "UNSEEN", most)
+
+        def backend(gm: Any, examples: Any) -> Any:
+            return fastpath.compile_graph(gm, examples)
+
+        run = refcompiler.compile(lambda x: (x.mean(0), x.var(0)), backend=backend, fullgraph=True)
+        with torch.no_grad():
+            mean, var = run(x)
+        (_, *parts), (*read, one, other) = device.given
+        assert len(parts) == 3 and sorted(parts) == sorted(read)
+        assert (one, other) == (mean.data_ptr(), var.data_ptr())
+        parts.sort()
+        steps = [b - a for a, b in zip(parts, parts[1:])]
+        assert all(step >= size for step in steps)
+        assert most < size or steps == [size, size]  # which is a multiple of what they lie apart by
 
 
 def test_what_lives_at_the_same_time_lies_apart() -> None:
