@@ -12,13 +12,12 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.autograd.graph import get_gradient_edge
 from torch.fx import Node
 
 from refcompiler.aot.kept import refuse
@@ -80,7 +79,7 @@ def since(
     ways: Reached,
     inputs: Mapping[int, torch.Tensor],
     shown: Mapping[Key, torch.Tensor],
-    regions: Iterable[tuple[torch.Tensor, int, int]],
+    regions: Sequence[tuple[torch.Tensor, int, int]],
 ) -> Since:
     """Of a graph that is being traced: whose count of writes autograd asks on its way.
 
@@ -122,7 +121,7 @@ def _first(rows: list[Row]) -> list[Row]:
 def _told(
     outputs: Sequence[torch.Tensor],
     shown: Mapping[Key, torch.Tensor],
-    regions: Iterable[tuple[torch.Tensor, int, int]],
+    regions: Sequence[tuple[torch.Tensor, int, int]],
 ) -> list[tuple[Key, Any, Any]]:
     """Whose count tells of a tensor, which a function has saved: the key, both. None in the place
     of a tensor in a list."""
@@ -149,9 +148,11 @@ def _saved(outputs: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, Any]
 
 
 def _arguments(
-    nodes: Sequence[Any], regions: Iterable[tuple[torch.Tensor, int, int]]
+    nodes: Sequence[Any], regions: Sequence[tuple[torch.Tensor, int, int]]
 ) -> Iterator[tuple[torch.Tensor, Any]]:
     """What regions are given, with the first function in each whose backward asks for it."""
+    if not regions:
+        return
     turns = sorted([(node._sequence_nr(), n) for n, node in enumerate(nodes) if is_packed(node)])
     for t, first, last in regions:
         for turn, n in reversed(turns):
@@ -162,12 +163,16 @@ def _arguments(
 def _ends(outputs: Sequence[torch.Tensor], inputs: Mapping[int, torch.Tensor]) -> dict[Any, int]:
     """By function of autograd, the inputs (bits) that it leads to."""
     edges: dict[Any, int] = {}
+    leaves: dict[int, int] = {}
     for n, t in inputs.items():
-        edge = get_gradient_edge(t)
-        edges[edge.node, edge.output_nr] = edges.get((edge.node, edge.output_nr), 0) | 1 << n
+        if t.grad_fn is None:
+            leaves[id(t)] = 1 << n
+        else:
+            edge = t.grad_fn, t.output_nr
+            edges[edge] = edges.get(edge, 0) | 1 << n
     found: dict[Any, int] = {None: 0}
     for node in reversed(users_first([t.grad_fn for t in outputs if t.grad_fn is not None])):
-        mask = 0
+        mask = leaves.get(id(getattr(node, "variable", None)), 0)
         for edge in node.next_functions:
             mask |= found[edge[0]] | edges.get(edge, 0)
         found[node] = mask
