@@ -11,6 +11,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -265,7 +266,7 @@ class Derivable:
         if joined is None:
             return self._gradients(_ends(inputs), tangents, state, None)[2]
         call = joined.node()
-        if self.merges and call is not None and call.of_result is None:
+        if self.merges and call is not None:
             found = self._joined(call, inputs, tangents, state, joined, places)
             if found is not None:
                 return found
@@ -299,12 +300,24 @@ class Derivable:
         places: Sequence[int],
     ) -> list[Any] | None:
         """The same where derivatives are added up as eager's (:mod:`refcompiler.aot.merged`)."""
-        given = _ends(inputs)
+        known = joined.named([(RESULT, n) for n in places], inputs)
+        # Its ways end where no others lead to.
+        given, port = [t.view_as(t) if _tracked(t) else t for t in inputs], None
+        if known:
+            given, port = ports.through(joined.node, inputs, known)
         flat, results, found = self._gradients(given, tangents, state, None)
         own = {(RESULT, n): t for n, t in zip(places, results, strict=False)}
         own |= {key: flat[key[1]] for key in joined.views()}
-        rest = found, own, lambda keys: joined.named(keys, inputs), self.repeated
-        return merged.joined(call, given, results, tangents, *rest)
+        ends = {
+            key: SimpleNamespace(grad_fn=own[key].grad_fn, output_nr=own[key].output_nr)
+            for key in known
+        }
+
+        def lead() -> list[Any]:
+            return ports.lead(port, ends)
+
+        rest = found, own, lambda keys: joined.named(keys, inputs), self.repeated, lead
+        return merged.joined(call, inputs, given, results, tangents, *rest)
 
     def _gradients(
         self,
