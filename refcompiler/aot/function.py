@@ -248,7 +248,6 @@ def with_state(function: Any) -> None:
     node.joined = None  # with the runs of the graph that gradients with a graph are computed by
     node.returned = ()  # what refers to results, as far as they are the caller's
     node.goes = None  # whether a backward goes to what a view leads to, if it is not their node
-    node.ends_all = None  # whether a backward goes to all inputs, if they are not of their node
     node.of_result = None  # what gives autograd's function of a result, if it is not their node
 
 

@@ -156,7 +156,7 @@ _slope = super(torch.autograd.Function, Slope).apply
 
 def _merges(call: Any) -> bool:
     """Whether the backward under way comes to the call yet, and not in stages."""
-    if not (_goes_to(call) if call.ends_all is None else call.ends_all(call)):
+    if not _goes_to(call):
         return False
     if call.pending is not None and call.pending[0] == _task():
         return False

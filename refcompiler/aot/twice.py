@@ -26,7 +26,6 @@ from refcompiler.aot.joint import Joint
 from refcompiler.aot.ports import RESULT, Key
 from refcompiler.aot.reads import Parts
 from refcompiler.aot.recomputed import Recomputed
-from refcompiler.aot.regions.table import REGIONS
 from refcompiler.aot.regions.unrolled import unrolled
 from refcompiler.aot.statistics import TWINS
 from refcompiler.reentrant import as_around
@@ -119,7 +118,8 @@ class Derivable:
     @property
     def is_plain(self) -> bool:
         """Whether it has no branches, loops and checkpoints."""
-        return not self.varies and not any(n.target in REGIONS for n in self.graph.graph.nodes)
+        inner = [m for m in self.graph.modules() if m is not self.graph]
+        return not self.varies and not any(isinstance(m, GraphModule) for m in inner)
 
     @functools.cached_property
     def saved(self) -> list[int]:
@@ -266,7 +266,12 @@ class Derivable:
         if joined is None:
             return self._gradients(_ends(inputs), tangents, state, None)[2]
         call = joined.node()
-        if self.merges and call is not None:
+        if (
+            self.merges
+            and call is not None
+            and call.of_result is None
+            and joined.recomputed is None
+        ):
             found = self._joined(call, inputs, tangents, state, joined, places)
             if found is not None:
                 return found

@@ -176,7 +176,6 @@ def apart(program: Any, *inputs: Any) -> list[Any]:
     call, results = made[0], [*made[1]]
     marks = [_inputs(call, places, *[inputs[n] for n in places]) for places in plan.groups]
     call.plan, call.edges, call.of_result, call.goes = plan, _edges, _of_result, _goes
-    call.ends_all = _ends_all
     call.groups = [each.grad_fn and weakref.ref(each.grad_fn) for each in marks]
     call.given = [Reference(inputs[n]) for places in plan.groups for n in places]
     call.finals = []
@@ -294,14 +293,6 @@ def _goes(number: int, call: Any) -> bool:
         if n in places:
             return any(map(goes_to, _alive([reference])))
     return goes_to(call)
-
-
-def _ends_all(call: Any) -> bool:
-    """Whether the backward under way goes to all inputs."""
-    groups = [each and each() for each in call.groups]
-    *base, _ = call.next_functions
-    ends = [call] if any(node is not None for node, _ in base) else []
-    return all(node is not None and goes_to(node) for node in (*ends, *groups))
 
 
 def _alive(references: Sequence[Any]) -> list[Any]:

@@ -544,9 +544,9 @@ def kept_result(x: Any, w: Any, b: Any) -> Any:
     return (h @ w).exp(), h.sin()
 
 
-def beside_views(x: Any, w: Any, b: Any) -> Any:
-    v = torch.nn.functional.layer_norm(x @ w, (6,)).t()
-    return v, (v @ w).sigmoid(), v.sin() * b
+def of_another(x: Any, w: Any, b: Any) -> Any:
+    h = torch.nn.functional.layer_norm(x @ w + b, (6,))
+    return h, (h * b).sigmoid() @ w
 
 
 def slopes(call: Any, turn: int) -> list[Any]:
@@ -574,7 +574,7 @@ def slopes(call: Any, turn: int) -> list[Any]:
     return [*deeper, *[t.grad for t in leaves]]
 
 
-@pytest.mark.parametrize("function", [score, kept_result, beside_views], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [score, kept_result, of_another], ids=lambda f: f.__name__)
 def test_scores_and_slopes_are_added_up_between(function: Any) -> None:
     compiled = refcompiler.compile(function, backend="aot_eager")
     for turn in range(12):
