@@ -28,6 +28,7 @@ from refcompiler.aot.kept import FREED
 from refcompiler.aot.ports import Key
 from refcompiler.aot.reads import Parts, saves
 from refcompiler.aot.stages import Cut
+from refcompiler.aot.wanted import asked
 from refcompiler.reentrant import as_around
 
 _task = torch._C._current_graph_task_id
@@ -145,7 +146,8 @@ class Slope(torch.autograd.Function):
         call = run.call()
         found = run.back(cotangents, call is not None and not run.shown and _merges(call))
         if run.saves and not _keeps_graph() and all(g is not None for g in cotangents):
-            ctx.run = None
+            if all(inputs is not None and not inputs for inputs in asked(sys._getframe(1))):
+                ctx.run = None  # all has run, which a backward that is asked for some does not
         return (None, None, *found, *(None,) * ctx.count)
 
 
