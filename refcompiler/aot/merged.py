@@ -10,6 +10,7 @@ results; else it goes on at once.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from collections import Counter
@@ -21,11 +22,13 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from refcompiler.aot.batches import has_batch
 from refcompiler.aot.gates import directly
 from refcompiler.aot.kept import FREED
 from refcompiler.aot.ports import Key
-from refcompiler.aot.reads import Parts
+from refcompiler.aot.reads import Parts, saves
 from refcompiler.aot.stages import Cut
+from refcompiler.aot.wanted import asked
 from refcompiler.reentrant import as_around
 
 _task = torch._C._current_graph_task_id
@@ -39,78 +42,91 @@ _Edge = tuple[Any, int]
 class Run:
     """A second run, of whose results ``gradients`` with a graph were made.
 
+    All are edges of autograd's graph, since a write to a tensor would give it another one.
     ``call``: a reference to the call's function; ``results``: those with a tangent, in order;
-    ``inputs``: the run's, None for what has no gradient; ``tangents``: those of the results that
-    require gradients. ``named``: what the caller has of what the gradients depend on, and where
-    that is in the run; ``between``: where else the gradients lead to what the results were made of.
-    ``reads``: by input, how often it is read. ``repeated``: as a program has it.
+    ``inputs``: by number, of ``count``; ``tangents``: those of the results that require gradients.
+    ``named``: where in the run that is of which the caller has his own; ``between``: where else the
+    gradients lead to what the results were made of. ``reads``: by input, how often it is read;
+    ``repeated``: as a program has it. ``saves``: whether the gradients have saved anything.
     """
 
     call: Any
-    gradients: list[torch.Tensor]
+    gradients: list[_Edge]
     results: list[_Edge]
-    inputs: list[Any]
-    tangents: list[torch.Tensor]
-    named: dict[_Edge, torch.Tensor]
+    count: int
+    tangents: list[_Edge]
+    named: list[_Edge]
     between: list[_Edge]
+    inputs: dict[int, _Edge]
     reads: dict[int, int]
     repeated: Sequence[int]
+    saves: bool
+    lead: Any  # has what comes to results go to the call's, by hooks that it returns
+    leading: Sequence[Any] = ()  # these
+    shown: bool = False  # whether there are gradients with a graph of what it has brought
 
     def back(self, cotangents: Sequence[Any], merges: bool) -> list[Any]:
         """What comes back to the inputs, part by part, to the tangents and to what is named.
 
         ``merges``: the rest is for the call, else it comes to the inputs too.
         """
-        there = [(t, g) for t, g in zip(self.gradients, cotangents, strict=True) if g is not None]
-        roots = [(t.grad_fn, t.output_nr) for t, _ in there]
+        there = [(e, g) for e, g in zip(self.gradients, cotangents, strict=True) if g is not None]
+        roots, given = [edge for edge, _ in there], [g for _, g in there]
         ends = [*self.named, *(self.between if merges else ())]
-        tangents = [tuple(get_gradient_edge(t)[:2]) for t in self.tangents]
-        cut = [*ends, *[edge for edge in tangents if not hasattr(edge[0], "variable")]]
-        handles = Cut._ending(dict.fromkeys(cut))
+        handles = Cut._ending(dict.fromkeys(ends))
         try:
-            parts, found = self._run(roots, [g for _, g in there], [*tangents, *ends])
+            # The call goes on with what is between, or autograd comes there itself.
+            keeps = merges or self.shown or _keeps_graph()
+            parts, found, _ = self._run(roots, given, [*self.tangents, *ends], keeps)
         finally:
             for handle in handles:
                 handle.remove()
-        count = len(tangents) + len(self.named)
+        count = len(self.tangents) + len(self.named)
         if merges:
             left = zip(self.between, found[count:], strict=True)
             call = self.call()
             call.pending = _task(), self, {edge: g for edge, g in left if g is not None}
         split = [[*parts.found[n], *[None] * count][:count] for n, count in self.reads.items()]
-        return [*[part for some in split for part in some], *found[:count]]
+        return [*itertools.chain.from_iterable(split), *found[:count]]
 
     def rest(self, given: Sequence[Any], between: Mapping[_Edge, Any]) -> list[Any]:
         """The gradients of the inputs, where results have the ``given``, and what is ``between``
         its own; then parts as a program has them."""
         roots = [(e, g) for e, g in zip(self.results, given, strict=True) if g is not None]
         roots += between.items()
-        parts, found = self._run([e for e, _ in roots], [g for _, g in roots], [])
-        whole: list[Any] = [None] * len(self.inputs)
+        ends = [edge for edge, _ in roots]
+        keeps = self.shown or _keeps_graph()
+        parts, _, found = self._run(ends, [g for _, g in roots], [], keeps)
+        whole: list[Any] = [None] * self.count
         for n, g in zip(self.reads, found, strict=True):
             whole[n] = g
         return parts.instead(whole, self.repeated)
 
     def _run(
-        self, roots: Sequence[_Edge], given: Sequence[Any], ends: Sequence[_Edge]
-    ) -> tuple[Parts, list[Any]]:
-        """The parts for inputs, and what comes to ``ends``; to the inputs, if there are none."""
-        read = {n: self.inputs[n] for n in self.reads}
+        self, roots: Sequence[_Edge], given: Sequence[Any], ends: Sequence[_Edge], keeps: bool
+    ) -> tuple[Parts, Sequence[Any], Sequence[Any]]:
+        """The parts for inputs, what comes to ``ends``, and to the inputs."""
+        read = {n: GradientEdge(*self.inputs[n]) for n in self.reads}
+        for handle in self.leading:
+            handle.remove()
         outputs = [SimpleNamespace(grad_fn=node) for node, _ in roots]
         parts = Parts(outputs, read)
-        wanted = [*[GradientEdge(*edge) for edge in ends], *map(get_gradient_edge, read.values())]
+        wanted = [*[GradientEdge(*edge) for edge in ends], *read.values()]
         with torch._C._DisableAutocast(), as_around():
             found = torch.autograd.grad(
                 [GradientEdge(*edge) for edge in roots],
                 wanted,
                 [*given],
-                retain_graph=True,
+                retain_graph=keeps or torch.is_grad_enabled(),
                 create_graph=torch.is_grad_enabled(),
                 allow_unused=True,
             )
         for handle in parts.handles:
             handle.remove()
-        return parts, [*found[: len(ends)]] if ends else [*found]
+        self.shown = self.shown or torch.is_grad_enabled()
+        if self.shown:
+            self.leading = self.lead()
+        return parts, found[: len(ends)], found[len(ends) :]
 
 
 class Slope(torch.autograd.Function):
@@ -128,18 +144,21 @@ class Slope(torch.autograd.Function):
         if run is None:
             raise RuntimeError(FREED)
         call = run.call()
-        found = run.back(cotangents, call is not None and _merges(call))
-        if not _keeps_graph():
-            ctx.run = None
+        found = run.back(cotangents, call is not None and not run.shown and _merges(call))
+        if run.saves and not _keeps_graph() and all(g is not None for g in cotangents):
+            if all(inputs is not None and not inputs for inputs in asked(sys._getframe(1))):
+                ctx.run = None  # all has run, which a backward that is asked for some does not
         return (None, None, *found, *(None,) * ctx.count)
 
 
 directly(Slope)
 
+_slope = super(torch.autograd.Function, Slope).apply
+
 
 def _merges(call: Any) -> bool:
     """Whether the backward under way comes to the call yet, and not in stages."""
-    if call.of_result is not None or not _goes_to(call):
+    if not _goes_to(call):
         return False
     if call.pending is not None and call.pending[0] == _task():
         return False
@@ -161,6 +180,7 @@ def pending(call: Any) -> Any:
 
 def joined(
     call: Any,
+    originals: Sequence[Any],
     inputs: Sequence[Any],
     results: Sequence[torch.Tensor],
     tangents: Sequence[Any],
@@ -168,15 +188,18 @@ def joined(
     own: Mapping[Key, torch.Tensor],
     named: Any,
     repeated: Sequence[int],
+    lead: Any,
 ) -> list[Any] | None:
     """``found``, gradients (and parts of them), as of one function; None where that cannot be.
 
-    ``inputs``, ``results``: of a run; ``own``: what it has of what the caller may have, and
-    ``named(keys)`` what the caller has.
+    ``originals``: the call's inputs; ``inputs``: those of a run, whose ways end there; ``results``:
+    of the run; ``own``: what it has of what the caller may have; ``named(keys)``: what he has.
     """
+    if has_batch(tangents):
+        return None
     gradients = [t for t in found if t is not None and t.requires_grad]
     given = {n: t for n, t in enumerate(inputs) if isinstance(t, torch.Tensor) and t.requires_grad}
-    edges: dict[_Edge, int] = {tuple(get_gradient_edge(t)[:2]): n for n, t in given.items()}
+    edges = {_edge(t): n for n, t in given.items()}
     leads = [t for t in tangents if isinstance(t, torch.Tensor) and t.requires_grad]
     stops = {node for node, _ in edges} | {get_gradient_edge(t).node for t in leads}
     inner = _nodes(results, stops)
@@ -201,19 +224,29 @@ def joined(
     outer = {edge: known[keys[edge]] for edge in between if keys.get(edge) in known}
     run = Run(
         weakref.ref(call),
-        gradients,
-        [(t.grad_fn, t.output_nr) for t in results],
-        [given.get(n) for n in range(len(inputs))],
-        leads,
-        outer,
+        [_edge(t) for t in gradients],
+        [_edge(t) for t in results],
+        len(inputs),
+        [_edge(t) for t in leads],
+        [*outer],
         [edge for edge in between if edge not in outer],
+        {n: edge for edge, n in edges.items()},
         dict(reads),
         repeated,
+        saves(nodes[: len(nodes) - len(inner)]),
+        lead,
     )
-    ends = [given[n] for n, count in reads.items() for _ in range(count)]
+    ends = [originals[n] for n, count in reads.items() for _ in range(count)]
     values = [t.detach() for t in gradients]
-    made = iter(Slope.apply(run, len(gradients), *ends, *leads, *outer.values(), *values))
+    made = iter(_slope(run, len(gradients), *ends, *leads, *outer.values(), *values))
     return [next(made) if t is not None and t.requires_grad else t for t in found]
+
+
+def _edge(t: torch.Tensor) -> _Edge:
+    if not t.requires_grad:
+        return None, 0
+    edge = get_gradient_edge(t)
+    return edge.node, edge.output_nr
 
 
 def _nodes(tensors: Sequence[torch.Tensor], stops: Collection[Any]) -> set[Any]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.autograd.graph import Node, get_gradient_edge
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from refcompiler.aot.inputs import Unsupported, is_outdated
 from refcompiler.aot.remaining import RELEASED
@@ -29,17 +29,22 @@ _SAVES_NOTHING = re.compile(
 
 
 class Parts:
-    """What the next run of the engine brings back to ``tensors``, which are by number.
+    """What the next run of the engine brings back to ``tensors``, or edges, which are by number.
 
     ``outputs``: where the engine will begin.
     """
 
-    def __init__(self, outputs: Sequence[torch.Tensor], tensors: Mapping[int, torch.Tensor]):
+    def __init__(
+        self,
+        outputs: Sequence[torch.Tensor],
+        tensors: Mapping[int, torch.Tensor | GradientEdge],
+    ):
         self.found: dict[int, list[Any]] = {n: [] for n in tensors}
         self.handles: list[Any] = []
         if not tensors:
             return
-        edges = {n: get_gradient_edge(t) for n, t in tensors.items()}
+        known = tensors.items()
+        edges = {n: t if type(t) is GradientEdge else get_gradient_edge(t) for n, t in known}
         targets = {(edge.node, edge.output_nr): n for n, edge in edges.items()}
         for node in nodes_of(outputs):
             places = [
@@ -135,6 +140,12 @@ class Writes:
             for results in ways.get(node, {}).values():
                 masks[n] |= results
         return masks
+
+
+def saves(nodes: Sequence[Node]) -> bool:
+    """Whether one of them has saved anything."""
+    names: dict[type, list[str]] = {}
+    return any(_saves(node, names) for node in nodes)
 
 
 def _saves(node: Node, names: dict[type, list[str]]) -> bool:

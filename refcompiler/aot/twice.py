@@ -11,6 +11,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -25,7 +26,6 @@ from refcompiler.aot.joint import Joint
 from refcompiler.aot.ports import RESULT, Key
 from refcompiler.aot.reads import Parts
 from refcompiler.aot.recomputed import Recomputed
-from refcompiler.aot.regions.table import REGIONS
 from refcompiler.aot.regions.unrolled import unrolled
 from refcompiler.aot.statistics import TWINS
 from refcompiler.reentrant import as_around
@@ -119,7 +119,8 @@ class Derivable:
     @property
     def is_plain(self) -> bool:
         """Whether it has no branches, loops and checkpoints."""
-        return not self.varies and not any(n.target in REGIONS for n in self.graph.graph.nodes)
+        inner = [m for m in self.graph.modules() if m is not self.graph]
+        return not self.varies and not any(isinstance(m, GraphModule) for m in inner)
 
     @functools.cached_property
     def saved(self) -> list[int]:
@@ -268,7 +269,12 @@ class Derivable:
         if joined is None:
             return self._gradients(_ends(inputs), tangents, state, None, unwanted)[2]
         call = joined.node()
-        if self.merges and call is not None and call.of_result is None:
+        if (
+            self.merges
+            and call is not None
+            and call.of_result is None
+            and joined.recomputed is None
+        ):
             found = self._joined(call, inputs, tangents, state, joined, places, unwanted)
             if found is not None:
                 return found
@@ -305,12 +311,24 @@ class Derivable:
         unwanted: Sequence[int],
     ) -> list[Any] | None:
         """The same where derivatives are added up as eager's (:mod:`refcompiler.aot.merged`)."""
-        given = _ends(inputs)
+        known = joined.named([(RESULT, n) for n in places], inputs)
+        # Its ways end where no others lead to.
+        given, port = [t.view_as(t) if _tracked(t) else t for t in inputs], None
+        if known:
+            given, port = ports.through(joined.node, inputs, known)
         flat, results, found = self._gradients(given, tangents, state, None, unwanted)
         own = {(RESULT, n): t for n, t in zip(places, results, strict=False)}
         own |= {key: flat[key[1]] for key in joined.views()}
-        rest = found, own, lambda keys: joined.named(keys, inputs), self.repeated
-        return merged.joined(call, given, results, tangents, *rest)
+        ends = {
+            key: SimpleNamespace(grad_fn=own[key].grad_fn, output_nr=own[key].output_nr)
+            for key in known
+        }
+
+        def lead() -> list[Any]:
+            return ports.lead(port, ends)
+
+        rest = found, own, lambda keys: joined.named(keys, inputs), self.repeated, lead
+        return merged.joined(call, inputs, given, results, tangents, *rest)
 
     def _gradients(
         self,

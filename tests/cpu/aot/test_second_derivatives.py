@@ -532,3 +532,60 @@ def test_a_second_run_leaves_sizes_that_the_graph_has_changed(change: Any) -> No
             sides.append([u._version, u.shape, u.stride(), *found, *more])
         assert sides[0][:3] == sides[1][:3]
         torch.testing.assert_close(sides[0][3:], sides[1][3:])
+
+
+def score(x: Any, w: Any, b: Any) -> Any:
+    h = (x @ w + b).tanh()
+    return torch.nn.functional.softplus(h @ w).sum(-1)
+
+
+def kept_result(x: Any, w: Any, b: Any) -> Any:
+    h = x * x + b
+    return (h @ w).exp(), h.sin() * w
+
+
+def of_another(x: Any, w: Any, b: Any) -> Any:
+    h = torch.nn.functional.layer_norm(x @ w + b, (6,))
+    return h, (h * b).sigmoid() @ w
+
+
+def slopes(call: Any, turn: int) -> list[Any]:
+    """A loss of results, and a penalty on their slopes; then one or both, once more."""
+    torch.manual_seed(turn)
+    shapes = (6, 6), (6, 6), (6,)
+    leaves = [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in shapes]
+    given = [t * 1 for t in leaves] if turn % 2 else leaves
+    found = call(*given)
+    results = found if isinstance(found, tuple) else (found,)
+    before = sum((t * t).mean() for t in results)
+    asked = sum((t * torch.randn_like(t)).sum() for t in results)
+    slope, *more = torch.autograd.grad(asked, given[: 1 + turn % 3], create_graph=True)
+    loss = sum((t * t).mean() for t in results) if turn % 4 < 2 else before
+    penalty = ((slope.square().sum(-1) + 0.1).sqrt() - 1).square().mean()
+    loss = loss + penalty + sum(g.square().sum() for g in more) + given[0].sin().sum()
+    if turn >= 8:
+        with torch.no_grad():
+            results[0].add_(1)
+    loss.backward(retain_graph=turn % 5 == 0)
+    if turn % 5 == 0:
+        (results[-1].sum() if turn else slope.sum()).backward()
+    third = turn == 3 or turn == 6
+    deeper = torch.autograd.grad(slope.square().sum(), leaves, create_graph=True) if third else ()
+    return [*deeper, *[t.grad for t in leaves]]
+
+
+@pytest.mark.parametrize("function", [score, kept_result, of_another], ids=lambda f: f.__name__)
+def test_scores_and_slopes_are_added_up_between(function: Any) -> None:
+    compiled = refcompiler.compile(function, backend="aot_eager")
+    for turn in range(12):
+        wanted, found = _or_error(function, turn), _or_error(compiled, turn)
+        assert len(found) == len(wanted), turn
+        for a, b in zip(found, wanted):
+            assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b, turn
+
+
+def _or_error(call: Any, turn: int) -> list[Any]:
+    try:
+        return slopes(call, turn)
+    except RuntimeError as error:
+        return [str(error)[:40]]
