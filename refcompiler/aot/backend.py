@@ -412,7 +412,9 @@ def _compile(
                 run.traced_for = later.traced_for
             run.cast_for, run.second_for = later.cast_for, later.second_for
             run.depends_for = later.depends_for
-            if len(run.given) > 1:
+            taken = [*range(len(joint.inputs)), *joint.reads]
+            run.gradients = len({taken[n] for n in run.given if n < len(taken)})
+            if run.gradients > 1:
                 run.part_for = later.part
             run.kept_inputs, run.reads = _kept(joint, run), joint.reads
             tensors = [isinstance(fakes[place], torch.Tensor) for place in joint.inputs]

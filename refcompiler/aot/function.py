@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import check
 from refcompiler.aot.second import Call, ends, reach, second
 from refcompiler.aot.sparing import spare
-from refcompiler.aot.toward import goes_everywhere, unasked
+from refcompiler.aot.toward import asks_for_some, goes_everywhere, unasked
 from refcompiler.aot.twice import ASKS, derivable, once
 from refcompiler.aot.viewed import come
 from refcompiler.weak import Reference
@@ -139,12 +138,12 @@ class Compiled(torch.autograd.Function):
             program = program.gates.stages.rest
             coming = program.comings.get(absent) or program.coming(absent)
         unwanted: Sequence[int] = ()
-        certain = program is ctx.program and not goes_everywhere()
-        if certain and (program.part_for is not None or program.partly):
+        certain = program is ctx.program and not goes_everywhere()  # asked for certain gradients
+        certain = certain and (program.part_for is not None or bool(program.partly))
+        if certain and asks_for_some(program.gradients):
             edges = (ctx.edges or _edges)(ctx)
-            unwanted = unasked(edges, program.places, sys._getframe().f_back)
-            if unwanted:
-                program = program.without(unwanted)
+            unwanted = unasked(edges, program.places)
+            program = program.without(unwanted)
         if ctx.once:
             passing = program.asked(given) & ctx.once
             if passing & ctx.gone:
@@ -161,6 +160,10 @@ class Compiled(torch.autograd.Function):
             or ctx.hooked_tensors
             or [*map(_VERSION, kept[: len(versions)])] != versions
         ):
+            if certain and not unwanted:
+                edges = (ctx.edges or _edges)(ctx)
+                unwanted = unasked(edges, program.places)
+                program = program.without(unwanted)
             if ctx.program.narrow(ctx, given, unwanted) and all(g is None for g in given):
                 return (None,) * (program.inputs + program.repeated + 1)
             if kept is not None and not ctx.hooked_tensors:

@@ -116,6 +116,7 @@ class Program:
     part_for: Callable[[tuple[int, ...]], Program | None] | None = None
     parts: dict[tuple[int, ...], Program | None] = field(default_factory=dict)
     is_part: bool = False
+    gradients: int = 0  # how many it has
     known_depends: dict[Any, Depends | None] = field(default_factory=dict)
     #: By input, the place of those that the forward saves among what the backward takes.
     kept_inputs: Mapping[int, int] = field(default_factory=dict)
@@ -147,6 +148,7 @@ class Program:
         differentiable = set(self.results)
         self.every = (1 << len(self.differentiable)) - 1  # tangents, as bits
         self.symbolic = None in self.layouts
+        self.chosen: dict[tuple[int, ...], tuple[int, ...]] = {}  # gradients, by inputs
         self.ways: dict[Any, Any] = {}  # of calls with functions of autograd for each way
         self.natively: set[tuple[int, ...]] = set()  # missing tangents: see :meth:`runs_again`
         self.draws = False  # whether a second derivative would draw once more
@@ -406,9 +408,14 @@ class Program:
 
     def without(self, unasked: Sequence[int]) -> Program:
         """What computes the gradients of the inputs without those ``unasked``, if it can."""
-        gradients = {*unasked}
-        gradients |= {self.inputs + n for n, own in enumerate(self.reads) if own in unasked}
-        unwanted = tuple(sorted(gradients & self.given))
+        if not unasked or self.part_for is None:
+            return self
+        known_as = tuple(unasked)
+        if known_as not in self.chosen:
+            gradients = {*unasked}
+            gradients |= {self.inputs + n for n, own in enumerate(self.reads) if own in unasked}
+            self.chosen[known_as] = tuple(sorted(gradients & self.given))
+        unwanted = self.chosen[known_as]
         return self.part(unwanted) if unwanted else self
 
     def part(self, unwanted: tuple[int, ...]) -> Program:

@@ -9,6 +9,8 @@ of inputs that is asked for.
 from __future__ import annotations
 
 import operator
+import sys
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from types import FrameType
 from typing import Any
@@ -25,18 +27,31 @@ from refcompiler.aot.wanted import asked_by
 goes_everywhere = torch.autograd.Variable._execution_engine.is_checkpoint_valid
 _executes = torch._C._will_engine_execute_node
 _LEAF = type(get_gradient_edge(PROBE).node)
+_MAIN = threading.main_thread().ident or 0
 _BETWEEN = (__package__, torch.autograd.__name__)  # the engine's caller and a backward
 #: What ATen's derivatives of several operands call the list of those that are wanted.
 _MASKS = ("output_mask", "grad_input_mask")
 
 
-def unasked(edges: Sequence[Any], places: Sequence[int], frame: FrameType | None) -> Sequence[int]:
+def asks_for_some(count: int) -> bool:
+    """Whether the backward under way is asked for fewer gradients than the ``count`` that there
+    are, which costs little to tell. Who asks for as many is likely to ask for all.
+
+    To be called by the backward of the compiled function, where certain gradients are asked for.
+    """
+    wanted = _asked_for(_caller())
+    if wanted is None:  # a device's thread, or who calls the engine otherwise
+        waiting = sys._current_frames().get(_MAIN)
+        wanted = None if waiting is None else asked_by(waiting)
+    return not wanted or len(wanted) < count
+
+
+def unasked(edges: Sequence[Any], places: Sequence[int]) -> Sequence[int]:
     """Numbers of the inputs to which the backward under way does not go.
 
-    ``edges``: autograd's functions of those at ``places``. ``frame``: of who has called the
-    backward of the compiled function. To be called where it is asked for certain gradients.
+    ``edges``: autograd's functions of those at ``places``. To be called as the above.
     """
-    wanted = _asked_for(frame)
+    wanted = _asked_for(_caller())
     leaves = None if wanted is None else {*map(_leaf, wanted)}
     found = []
     for n, (node, _) in zip(places, edges, strict=False):
@@ -47,6 +62,14 @@ def unasked(edges: Sequence[Any], places: Sequence[int], frame: FrameType | None
         if not goes:
             found.append(n)
     return found
+
+
+def _caller() -> FrameType | None:
+    """Who has called the backward that has called who calls this."""
+    try:
+        return sys._getframe(3)  # a frame that is looked at costs: not the backward's own
+    except ValueError:  # a device's thread
+        return None
 
 
 def _asked_for(frame: FrameType | None) -> Sequence[Any] | None:
