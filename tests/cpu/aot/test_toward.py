@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import refcompiler
-from refcompiler.aot import aot_autograd
+from refcompiler.aot import aot_autograd, toward
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from tests.cpu.frontend.shelved import (
     _nothing_is_kept,  # noqa: F401
@@ -74,6 +74,13 @@ def test_what_nobody_asks_for_is_not_computed(name: str) -> None:
         for a, b in zip(found, expected, strict=True):
             assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a is b
     assert [graph.count(aten.mm.default) for graph in graphs] == [products]
+
+
+def test_a_devices_thread_has_the_functions_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No frame there says what the backward was asked for."""
+    monkeypatch.setattr(toward, "_caller", lambda: None)
+    for name in ASKED:
+        test_what_nobody_asks_for_is_not_computed(name)
 
 
 def test_each_set_of_inputs_has_its_backward() -> None:
