@@ -381,9 +381,19 @@ def _is_generated(file: str) -> bool:
 
 
 def _named(backend: Any) -> str | None:
-    """A backend of this project with its options."""
+    """A backend of this project with its options.
+
+    One that a function of this project has made of somebody's compilers (``aot_autograd``) has no
+    name that says which.
+    """
     function = getattr(backend, "func", backend)
-    if getattr(function, "__module__", "").partition(".")[0] not in _OWN:
+    module = getattr(function, "__module__", "")
+    if module.partition(".")[0] not in _OWN:
+        return None
+    found: Any = sys.modules.get(module)
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    if found is not function:
         return None
     given = getattr(backend, "keywords", {})
     options = given.get("options", {})

@@ -15,6 +15,7 @@ from torch import nn
 
 import refcompiler
 from fastpath.cpu import objects
+from refcompiler.aot import aot_autograd
 from refcompiler.cache import store
 from refcompiler.package import names
 from refcompiler.runtime import shelf
@@ -143,6 +144,24 @@ def test_local_functions_are_captured_by_each_process() -> None:
     for _ in range(2):
         close(again(local)(X), X * 2)
     assert counted()[:2] in ((0, 1), (1, 0))
+
+
+def test_backends_made_of_compilers_are_asked_by_each_process() -> None:
+    """Nothing says which compilers a backend of ``aot_autograd`` is made of."""
+    seen: list[str] = []
+
+    def made(name: str) -> Any:
+        def compiler(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+            seen.append(name)
+            return graph.forward
+
+        return aot_autograd(fw_compiler=compiler)
+
+    for name in ("one", "one", "another"):
+        compiled = again(packaged.scaled, backend=made(name))
+        close(compiled(X.clone().requires_grad_(), 3), scaled(X, 3))
+        assert counted() == (0, 1, 0)
+    assert seen == ["one", "one", "another"]
 
 
 def test_who_wants_to_see_a_capture_sees_one(tmp_path: Path) -> None:
