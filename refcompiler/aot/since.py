@@ -187,7 +187,8 @@ def _maker(t: torch.Tensor) -> tuple[str, int]:
     """The function that gave what has been saved, as autograd names it behind a write to that."""
     if t.grad_fn is None:
         return "", 0
-    return ("AsStrided", 0) if t._is_view() else (_named(t.grad_fn), t.output_nr)
+    as_strided = "AsStridedBackward0" if _says_backward() else "AsStrided"
+    return (as_strided, 0) if t._is_view() else (_named(t.grad_fn), t.output_nr)
 
 
 #: Where a call keeps what counts with a key: among its saved tensors, or among those for this.
@@ -284,7 +285,22 @@ class Asked:
 
 
 def _named(node: Any) -> str:
-    return _NUMBERED.sub("", node.name())
+    name: str = node.name()
+    return name if _says_backward() else _NUMBERED.sub("", name)
+
+
+@functools.cache
+def _says_backward() -> bool:
+    """Whether this torch calls a function ``MulBackward0`` in its error, or ``Mul``."""
+    with torch.inference_mode(False), torch.enable_grad():
+        t = torch.ones((), requires_grad=True, device="cpu").exp()
+        saver: Any = t.grad_fn
+        t.add_(1)
+    try:
+        _ = saver._saved_result
+    except RuntimeError as error:
+        return "AddBackward0" in str(error)
+    return False
 
 
 _NOTHING: dict[Any, torch.Tensor] = {}
