@@ -299,7 +299,7 @@ def _says_backward() -> bool:
     try:
         _ = saver._saved_result
     except RuntimeError as error:
-        return "AddBackward0" in str(error)
+        return "Backward0" in str(error)
     return False
 
 
