@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
 )
-from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.fx import GraphModule
 
 from refcompiler.aot.again import Then
@@ -20,11 +18,10 @@ from refcompiler.aot.alone import REASON, alone
 from refcompiler.aot.altering import forms
 from refcompiler.aot.bases import Base, Overlapping, bases_of, share
 from refcompiler.aot.casts import Casts
-from refcompiler.aot.currents import READ, currents_of, updating
+from refcompiler.aot.compilers import Compiler, Compilers, flat
 from refcompiler.aot.depends import Chain
-from refcompiler.aot.draws import drawing, draws_from_state
 from refcompiler.aot.effects import stays
-from refcompiler.aot.gates import Gates, levels
+from refcompiler.aot.inferring import is_inference, plainly, without_inference, without_switches
 from refcompiler.aot.inputs import (
     DependsOnData,
     Unsupported,
@@ -32,35 +29,28 @@ from refcompiler.aot.inputs import (
     fakes_of,
     leaves_of,
     lifted_tensors,
+    requires_grad,
     resolved,
 )
 from refcompiler.aot.joint import NEW_VALUES, Joint, trace
-from refcompiler.aot.later import Later, Strides
-from refcompiler.aot.layout import Layout
+from refcompiler.aot.later import Strides
 from refcompiler.aot.numbers import environment
-from refcompiler.aot.observation import Observation, Value, ViewOf, observe
+from refcompiler.aot.observation import observe
 from refcompiler.aot.order import arranged
 from refcompiler.aot.origin import origin
 from refcompiler.aot.overlap import disjoint
 from refcompiler.aot.partition import default_partition
-from refcompiler.aot.partition.packing import is_packed
-from refcompiler.aot.ports import INPUT, RESULT, Key
-from refcompiler.aot.private import memory, private_count
-from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import Learnt, Refusals
-from refcompiler.aot.saved import AS_IT_IS
-from refcompiler.aot.since import Asked
 from refcompiler.aot.sizes import Sized, compile_for_sizes, number_inputs
 from refcompiler.aot.symbols import (
-    deciding,
     fake_mode,
     observing,
     repeating,
     sources_of,
-    where,
     with_symbols,
 )
-from refcompiler.aot.twice import Derivable, reads_written
+from refcompiler.aot.training import Traced
+from refcompiler.aot.training import training as with_gradients
 from refcompiler.aot.wrapper import Wrapper
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.logs import log_of
@@ -68,12 +58,8 @@ from refcompiler.remade import made, maker
 from refcompiler.shapes.composites import eager_composites
 from refcompiler.shapes.env import ShapeEnv
 
-#: Set to False on a compiler that is to be given graphs without symbols, one for each size.
-TAKES_SYMBOLS = "takes_symbols"
-
 _HINTS = log_of("perf_hints")
 _DEPENDENT = (DynamicOutputShapeException, DataDependentOutputException)
-Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
 
 def aot_autograd(
@@ -132,7 +118,7 @@ def aot_autograd(
             "aot_autograd: decompositions is a dict of functions by operator, not "
             f"{decompositions!r}"
         )
-    compilers = _Compilers(fw_compiler, bw_compiler, inference_compiler)
+    compilers = Compilers(fw_compiler, bw_compiler, inference_compiler)
     compilers.separate_reads = separate_reads
     compilers.tangents_as_given = tangents_as_given
     compilers.eager_draws, compilers.keeps_gaps = eager_draws, keeps_gaps
@@ -171,15 +157,6 @@ def aot_autograd(
     backend.takes_symbols = True  # type: ignore[attr-defined]
     backend.alone = alone  # type: ignore[attr-defined]
     return backend
-
-
-class _Compilers:
-    def __init__(self, forward: Compiler, backward: Compiler, inference: Compiler):
-        self.forward, self.backward, self.inference = forward, backward, inference
-        self.separate_reads = self.tangents_as_given = False
-        self.eager_draws = self.keeps_gaps = False
-        every = (forward, backward, inference)
-        self.take_symbols = all(getattr(each, TAKES_SYMBOLS, True) for each in every)
 
 
 def _attempt(*given: Any, **options: Any) -> Callable[..., Any]:
@@ -231,85 +208,10 @@ class Uncompiled:
         return self.gm.forward(*inputs)
 
 
-@contextlib.contextmanager
-def _without_inference_mode() -> Iterator[None]:
-    """Inference mode off (its tensors skip dispatch keys that tracing needs), gradients as are."""
-    if not torch.is_inference_mode_enabled():
-        yield
-        return
-    with torch.inference_mode(False), torch.no_grad():
-        yield
-
-
-def _without_switches(gm: GraphModule) -> GraphModule:
-    """``gm`` in inference mode, where gradients stay off whatever they are switched to."""
-    entered = gm.graph.find_nodes(op="call_function", target=_enter_inference_mode)
-    if not all(node.args[0] for node in entered):
-        raise Unsupported("the graph leaves inference mode in the middle")
-    graph = torch.fx.Graph()
-    known: dict[Any, Any] = {}
-    output = graph.graph_copy(gm.graph, known)
-    for switch in (_exit_inference_mode, _enter_inference_mode, torch._C._set_grad_enabled):
-        for node in graph.find_nodes(op="call_function", target=switch):
-            graph.erase_node(node)
-    graph.output(output)
-    return GraphModule(gm, graph)
-
-
-def _without_inference(gm: GraphModule) -> GraphModule:
-    """``gm`` with gradients switched off and on again in the place of inference mode."""
-    if not gm.graph.find_nodes(op="call_function", target=_enter_inference_mode):
-        return gm
-    graph = torch.fx.Graph()
-    output = graph.graph_copy(gm.graph, {})
-    mode = torch.is_grad_enabled()
-    before: dict[Any, bool] = {}
-    for node in list(graph.nodes):
-        if node.target is torch._C._set_grad_enabled:
-            mode = node.args[0]
-        elif node.target in (_enter_inference_mode, _exit_inference_mode):
-            if node.target is _enter_inference_mode:
-                before[node], mode = mode, not node.args[0]
-            else:
-                mode = before[node.args[0]]
-                node.args = ()
-            with graph.inserting_before(node):
-                graph.call_function(torch._C._set_grad_enabled, (mode,))
-    for switch in (_exit_inference_mode, _enter_inference_mode):
-        for node in graph.find_nodes(op="call_function", target=switch):
-            graph.erase_node(node)
-    graph.output(output)
-    return GraphModule(gm, graph)
-
-
-def _is_inference(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_inference()
-
-
-@contextlib.contextmanager
-def _plainly() -> Iterator[None]:
-    with _without_inference_mode(), _without_saving_hooks():
-        yield
-
-
-@contextlib.contextmanager
-def _without_saving_hooks() -> Iterator[None]:
-    """The caller's hooks are for what the compiled graph saves, not for fakes."""
-    hooks = []
-    while (top := torch._C._autograd._top_saved_tensors_default_hooks(True)) is not None:
-        hooks.append(top)
-        torch._C._autograd._pop_saved_tensors_default_hooks()
-    try:
-        yield
-    finally:
-        for pack, unpack in reversed(hooks):
-            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
-
-
 def _compile(
     gm: GraphModule,
     examples: Sequence[Any],
-    compilers: _Compilers,
+    compilers: Compilers,
     decompositions: Mapping[Any, Callable[..., Any]],
     partition_fn: Callable[..., tuple[GraphModule, GraphModule]],
     bases: Sequence[Base] = (),
@@ -327,7 +229,7 @@ def _compile(
     shown = with_symbols(gm, examples)
     original = gm
     if torch.is_inference_mode_enabled():
-        gm = _without_switches(gm)
+        gm = without_switches(gm)
     known_sizes = environment(shown)
     env = known_sizes or env
     mode = fake_mode(env)
@@ -337,18 +239,18 @@ def _compile(
     leaves = [*leaves_of(gm, examples), *[isinstance(t, torch.nn.Parameter) for t in lifted]]
     given = len(examples)
     unreached: set[int] = set()
-    with _plainly(), eager_composites(env is not None):
+    with plainly(), eager_composites(env is not None):
         every = [*shown, *lifted]
         then, source = Then(), None
-        if grad_mode and not bases and any(map(_requires_grad, every)):
+        if grad_mode and not bases and any(map(requires_grad, every)):
             source = origin(original, examples, shown, known_sizes, then)
         fakes = fakes_of(mode, [*every, *[base.of(every) for base in bases]])
         share(mode, fakes, bases)
         try:
             with mode, observing(env) as found:
                 seen = observe(gm, fakes, replaced, given, bases)
-                switched = _without_inference(gm)
-            training = seen.requires_grad and any(map(_requires_grad, fakes))
+                switched = without_inference(gm)
+            training = seen.requires_grad and any(map(requires_grad, fakes))
             if training and any(_hides(base, fakes) for base in bases):
                 raise Unsupported("inputs that overlap are written to where gradients are off")
 
@@ -401,52 +303,19 @@ def _compile(
             raise DependsOnData(f"{type(error).__name__}: {error}") from error
         except Exception as error:  # a bad program fails as in eager, when it is called
             raise Unsupported(f"{type(error).__name__}: {error}") from error
-        inside = [_is_inference(t) for t in (*examples, *lifted)]
-        inside += [any(inside[n] for n, *_ in base.members) for base in bases]
-        inference = {n for n, made in enumerate(inside) if made}
+        made_inside = [is_inference(t) for t in (*examples, *lifted)]
+        made_inside += [any(made_inside[n] for n, *_ in base.members) for base in bases]
+        inside = {n for n, made in enumerate(made_inside) if made}
         if training:
-            run: Any = _training(joint, mode, compilers, partition_fn, seen, fakes, inference)
-            later = Later(joint, run, then, traced, env)
-            if len(joint.tangents) > 1 and (env is None or isinstance(env, ShapeEnv)):
-                run.uneven, run.asking = joint.uneven, joint.asking
-                run.traced_for = later.traced_for
-            run.cast_for, run.second_for = later.cast_for, later.second_for
-            run.depends_for = later.depends_for
-            taken = [*range(len(joint.inputs)), *joint.reads]
-            run.gradients = len({taken[n] for n in run.given if n < len(taken)})
-            if run.gradients > 1:
-                run.part_for = later.part
-            run.kept_inputs, run.reads = _kept(joint, run), joint.reads
-            tensors = [isinstance(fakes[place], torch.Tensor) for place in joint.inputs]
-            run.places = [n for n, is_tensor in enumerate(tensors) if is_tensor]
-            run.open = [
-                n
-                for n, place in enumerate(joint.inputs)
-                if _requires_grad(fakes[place])
-                and n not in run.kept_inputs
-                and not (place < len(leaves) and leaves[place])
-            ]
-            if compilers.tangents_as_given:
-                run.laid_for = later.laid_for
-            unreached = {n for n in joint.unreached() if _requires_grad(fakes[n])}
-            known = fakes, replaced, given, leaves, bases, then, unreached | seen.bits
-            run.derivable = _derivable(original, joint, seen, *known, run, compilers.eager_draws)
-            run.draws = run.derivable is not None and run.derivable.draws
-            if run.derivable is not None:
-                run.derivable.merges = compilers.separate_reads and run.derivable.is_plain
-            run.partly = joint.ways()
-            idle = joint.without_gradient()
-            run.idle = {n for n, place in enumerate(joint.inputs) if place in idle}
-            if joint.inner:
-                run.gates = Gates(levels(joint.inner, run.results, run.partly), later.stages)
-            if (joint.inner or run.asking) and run.derivable is not None:
-                run.derivable.holds = True
-                run.releases = run.saves
+            known_as = original, joint, seen, mode, env, fakes, replaced, given, leaves, bases
+            of = Traced(*known_as, then, inside)
+            run: Any = with_gradients(of, compilers, partition_fn, traced)
+            unreached = of.unreached()
             if source is not None:
                 run.origin = source.relying_on(known_sizes)
         else:
             plain = set() if bases else {w.place for w in seen.writes if w.plain} - seen.bits
-            plain -= inference
+            plain -= inside
             joint.graph.meta[NEW_VALUES] = joint.new_values(len(seen.slots), plain)
             (output,) = joint.graph.graph.find_nodes(op="output")
             versions = seen.versions(output.args[0])
@@ -455,7 +324,7 @@ def _compile(
     tracked = [w.place for w in seen.writes if w.tracked and w.requires_grad]
     taken = [*joint.inputs, *[joint.inputs[n] for n in joint.reads]]
     wrapper = Wrapper(seen, joint.written, len(examples), lifted, bases, taken, sources, unreached)
-    wrapper.inference = inference
+    wrapper.inference = inside
     if not training and not torch.is_inference_mode_enabled():
         wrapper.versions = versions
     if training:
@@ -464,9 +333,9 @@ def _compile(
         passed = {place: mask & ~joint.saving for place, mask in joint.passed.items()}
         wrapper.kept, wrapper.viewed = run.kept_written, joint.viewed
         wrapper.late = run.asked_since.late if run.asked_since is not None else ()
-        wrapper.detached = {n for n in joint.own_currents() if _requires_grad(fakes[taken[n]])}
+        wrapper.detached = {n for n in joint.own_currents() if requires_grad(fakes[taken[n]])}
         wrapper.passed = {place: mask for place, mask in passed.items() if mask}
-    grows = grad_mode and any(map(_requires_grad, fakes))
+    grows = grad_mode and any(map(requires_grad, fakes))
     apart: Callable[..., bool] | None = None
     overlapping: Callable[..., Any] | None = None
     uncompiled = Uncompiled(original)
@@ -512,14 +381,14 @@ def _as_eager(joint: Joint, leaves: Sequence[bool], bits: Collection[int]) -> li
 
 
 def _inference(
-    joint: Joint, mode: EagerFakeMode, compilers: _Compilers, fakes: Sequence[torch.Tensor]
+    joint: Joint, mode: EagerFakeMode, compilers: Compilers, fakes: Sequence[torch.Tensor]
 ) -> Callable[..., Any]:
     joint.graph.graph.eliminate_dead_code(lambda node: node.is_impure() or stays(node))
     joint.graph.recompile()
     with mode, torch.no_grad():
         taken = [fakes[n] for n in joint.inputs]
         inputs = [resolved(t.detach()) if isinstance(t, torch.Tensor) else t for t in taken]
-    return _owned(_flat(compilers.inference(joint.graph, inputs)), joint.views())
+    return _owned(flat(compilers.inference(joint.graph, inputs)), joint.views())
 
 
 @maker
@@ -537,202 +406,6 @@ def _owned(compiled: Callable[..., Any], views: Sequence[int]) -> Callable[..., 
     return made(call, _owned, compiled, views)
 
 
-def _training(
-    joint: Joint,
-    mode: EagerFakeMode,
-    compilers: _Compilers,
-    partition_fn: Callable[..., tuple[GraphModule, GraphModule]],
-    seen: Observation,
-    fakes: Sequence[torch.Tensor],
-    inference: Collection[int],
-) -> Program:
-    holders = joint.graph.graph.find_nodes(op="placeholder")
-    given = [node.meta["val"] for node in holders]
-    joint.links.note(joint.graph)
-    forward, backward = partition_fn(joint.graph, given, num_fwd_outputs=joint.outputs)
-    (output,) = forward.graph.find_nodes(op="output")
-    made = output.args[0][: joint.outputs]
-    saved = list(output.args[0])[joint.outputs :]
-    tensors = sum(isinstance(node.meta.get("val"), torch.Tensor) for node in saved)
-    inputs = len(joint.inputs)
-    layouts = [_layout(node.meta["val"]) for node in holders[inputs:]]
-
-    def compile_backward(graph: GraphModule) -> Callable[..., Any]:
-        values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
-        plainly = graph.forward
-        with _backward_state(), deciding(mode.shape_env) as decided:
-            made = compilers.backward(graph, values)
-        if decided:
-            made = where(decided, values, _flat(made), plainly)
-        return updating(_boxed(made), graph, joint.currents)
-
-    read = {n: node.meta[READ] for n, node in enumerate(saved) if READ in _meta(node)}
-    links = [*joint.links.kept(saved[:tensors], seen.layouts(fakes))]
-    links += [(n, place, AS_IT_IS) for n, place in read.items()]
-    versions = seen.versions(made)
-    forward.meta["outputs"] = joint.outputs  # the rest is kept for the backward
-    private = private_count(forward, joint.outputs, tensors)
-    kept_written = [each for each in links if each[1] not in inference]
-    compiled = compilers.forward(forward, given[:inputs])
-    return Program(
-        compiled,
-        _is_boxed(compiled),
-        joint.outputs,
-        tensors,
-        private,
-        len(saved) - tensors,
-        inputs,
-        joint.tangents,
-        layouts,
-        backward,
-        compile_backward,
-        len(seen.numbers),
-        repeated=len(joint.reads),
-        kept_results={n for n, node in enumerate(saved) if node in made},
-        kept_views=_views(saved[:tensors], made),
-        saves=joint.saving != 0 or tensors > 0,
-        saving=joint.saving,
-        kept_written=kept_written,
-        numbered=tuple(versions),
-        versions=tuple(versions.values()),
-        turns=joint.turns,
-        currents=currents_of(forward, backward, saved),
-        aliases=[*read],
-        rewrites=joint.rewrites,
-        refused=joint.refused,
-        viewed=[_viewed(joint, seen, n) for n in joint.viewed],
-        asked_since=Asked.of(
-            joint.since.without(inference),
-            dict(zip(joint.inputs, holders, strict=False)),
-            {w.place for w in seen.writes} | seen.bits,
-            made,
-            saved[: tensors - private],
-            {place: n for n, place, _ in kept_written},
-        ),
-    )
-
-
-def _viewed(joint: Joint, seen: Observation, n: int) -> Key:
-    """What an output is a view of, among the results and inputs of the compiled function."""
-    output = seen.outputs[n]
-    if isinstance(output, Value):
-        return RESULT, output.slot
-    assert isinstance(output, ViewOf)
-    if output.place in joint.written:
-        at = len(seen.slots) + joint.written.index(output.place)
-        if at in joint.tangents:
-            return RESULT, at
-    return INPUT, joint.inputs.index(output.place)
-
-
-def _meta(node: Any) -> Mapping[str, Any]:
-    return getattr(node, "meta", {})
-
-
-def _views(saved: Sequence[Any], made: Sequence[Any]) -> list[int]:
-    """Which of the ``saved`` nodes give tensors with the memory of what those ``made`` give."""
-    known = {memory(node) for node in made} - {None}
-    return [n for n, node in enumerate(saved) if node not in made and memory(node) in known]
-
-
-def _derivable(
-    gm: GraphModule,
-    joint: Joint,
-    seen: Observation,
-    fakes: Sequence[Any],
-    lifted: Mapping[int, int],
-    given: int,
-    leaves: Sequence[bool],
-    bases: Sequence[Base],
-    then: Then,
-    others: Collection[int],
-    program: Program,
-    eager_draws: bool,
-) -> Derivable | None:
-    """What second derivatives are computed by: the graph as it is, if a second run is the first."""
-    draws = [node for node in joint.graph.graph.nodes if drawing(node)]
-    if bases or seen.moves or not all(eager_draws and draws_from_state(node) for node in draws):
-        return None
-    count = len(seen.slots)
-    if any(at >= count for at in program.results) or reads_written(joint, count):
-        return None
-    turned = {w.place for w in seen.writes if w.layout is not None or w.counted}
-    if turned - {*joint.written}:  # whose sizes or strides the graph changes, for a while
-        return None
-    holders = enumerate(gm.graph.find_nodes(op="placeholder"))
-    if {place for place, node in holders if node.users} - {*joint.inputs}:
-        return None
-    slots = [seen.slots[at] for at in program.results]
-    outputs = [(slot.output, slot.is_base) for slot in slots]
-    outputs += [(n, False) for n in joint.viewed]
-    known = [leaf and t.requires_grad for leaf, t in zip(leaves, fakes, strict=False)]
-    places = joint.inputs
-    return Derivable(
-        gm,
-        places,
-        given,
-        lifted,
-        outputs,
-        known,
-        joint.reads or (),
-        joint.written,
-        then.again,
-        others,
-        program.kept_inputs,
-        bool(draws),
-        joint.own_currents(),
-    )
-
-
-def _kept(joint: Joint, program: Program) -> dict[int, int]:
-    """By input, the place of those that the forward saves among what the backward takes."""
-    holders = program.backward.graph.find_nodes(op="placeholder")
-    known = {str(node.target): n for n, node in enumerate(holders) if not is_packed(node)}
-    inputs = enumerate(joint.graph.graph.find_nodes(op="placeholder")[: len(joint.inputs)])
-    return {n: known[node.name] for n, node in inputs if node.name in known}
-
-
 def _hides(base: Base, fakes: Sequence[Any]) -> bool:
     """Whether gradients of a member would be lost with ``base``, which autograd does not see."""
-    return not base.tracked and any(_requires_grad(fakes[n]) for n, *_ in base.members)
-
-
-def _requires_grad(t: Any) -> bool:
-    return isinstance(t, torch.Tensor) and t.requires_grad
-
-
-def _layout(t: torch.Tensor) -> Layout | None:
-    return None if t._has_symbolic_sizes_strides else Layout.of(t)
-
-
-@contextlib.contextmanager
-def _backward_state() -> Iterator[None]:
-    """Compiling in the middle of a backward: neither hooks nor modes of the caller's."""
-    with torch._C._DisableAutocast(), torch.no_grad():
-        yield
-
-
-@maker
-def _flat(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiler's answer, called with its inputs one by one."""
-    if _is_boxed(compiled):
-        return made(lambda *inputs: compiled(list(inputs)), _flat, compiled)
-    return compiled
-
-
-@maker
-def _boxed(compiled: Callable[..., Any]) -> Callable[[list[Any]], Any]:
-    """A compiler's answer, called with its inputs in a list."""
-    if _is_boxed(compiled):
-        return compiled
-    return made(lambda inputs: compiled(*inputs), _boxed, compiled)
-
-
-def _is_boxed(compiled: Callable[..., Any]) -> bool:
-    """Whether a compiler's answer takes one list, which it empties, so that it frees inputs early.
-
-    ``functorch.compile.make_boxed_func`` makes such an answer, as does the attribute.
-    """
-    if not callable(compiled):
-        raise TypeError(f"the graph's compiler answered with {compiled!r}, which is not callable")
-    return getattr(compiled, "_boxed_call", False)
+    return not base.tracked and any(requires_grad(fakes[n]) for n, *_ in base.members)

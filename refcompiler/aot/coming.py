@@ -11,11 +11,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-import torch
-
-from refcompiler.aot.wanted import asked, edges_of, roots
-
-_executes = torch._C._will_engine_execute_node
+from refcompiler.aot.wanted import asked, edges_of, goes_to, inputs_of, roots
 
 
 def comes(call: Any, number: int, edge: tuple[Any, int], frame: FrameType | None) -> bool:
@@ -50,15 +46,7 @@ def _leaves(call: Any, number: int) -> bool:
     """Whether it goes on from there to what is asked for, behind the call."""
     program = call.program
     bit = 1 << program.differentiable.index(number)
-    edges = call.next_functions if call.edges is None else call.edges(call)
-    for n, (node, _) in zip(program.places, edges, strict=False):
-        if node is not None and program.leading(n) & bit and _goes(node):
+    for n, (node, _) in zip(program.places, inputs_of(call), strict=False):
+        if node is not None and program.leading(n) & bit and goes_to(node):
             return True
     return False
-
-
-def _goes(node: Any) -> bool:
-    try:
-        return bool(_executes(node))
-    except RuntimeError:  # a leaf whose gradient is asked for
-        return True

@@ -21,6 +21,7 @@ from refcompiler.aot.sparing import spare
 from refcompiler.aot.toward import asks_for_some, goes_everywhere, unasked
 from refcompiler.aot.twice import ASKS, derivable, once
 from refcompiler.aot.viewed import come
+from refcompiler.aot.wanted import inputs_of
 from refcompiler.weak import Reference
 
 _VERSION = operator.attrgetter("_version")
@@ -118,7 +119,7 @@ class Compiled(torch.autograd.Function):
         if program.viewed and len(given) == program.outputs:
             given += come(ctx)
         if program.refused:
-            check(program.refused, program.asked(given), (ctx.edges or _edges)(ctx), program.places)
+            check(program.refused, program.asked(given), inputs_of(ctx), program.places)
         if ctx.joined is not None:
             ctx.joined.begin(given)
         merged = None if ctx.pending is None else pending(ctx)
@@ -128,7 +129,7 @@ class Compiled(torch.autograd.Function):
         absent = tuple(map(operator.is_, given, program.nothing))
         coming = program.comings.get(absent) or program.coming(absent)
         if coming.spared:
-            spare((ctx.edges or _edges)(ctx), program.places, coming.spared)
+            spare(inputs_of(ctx), program.places, coming.spared)
         grows = torch.is_grad_enabled()  # create_graph
         known_task = ctx.task
         if known_task is not None and known_task[1] and known_task[0] == _task():  # in stages
@@ -141,15 +142,10 @@ class Compiled(torch.autograd.Function):
         certain = program is ctx.program and not goes_everywhere()  # asked for certain gradients
         certain = certain and (program.part_for is not None or bool(program.partly))
         if certain and asks_for_some(program.gradients):
-            edges = (ctx.edges or _edges)(ctx)
-            unwanted = unasked(edges, program.places)
+            unwanted = unasked(inputs_of(ctx), program.places)
             program = program.without(unwanted)
         if ctx.once:
-            passing = program.asked(given) & ctx.once
-            if passing & ctx.gone:
-                raise RuntimeError(FREED)
-            if not keeps_graph():
-                ctx.gone |= passing
+            _passes_once(ctx, program.asked(given))
         frees = program.saves and not keeps_graph()
         if merged is not None and len(coming.missing) == len(program.differentiable):
             frees = False
@@ -161,13 +157,10 @@ class Compiled(torch.autograd.Function):
             or [*map(_VERSION, kept[: len(versions)])] != versions
         ):
             if certain and not unwanted:
-                edges = (ctx.edges or _edges)(ctx)
-                unwanted = unasked(edges, program.places)
+                unwanted = unasked(inputs_of(ctx), program.places)
                 program = program.without(unwanted)
-            if ctx.program.narrow(ctx, given, unwanted) and all(g is None for g in given):
+            if ctx.program.runs_nothing(ctx, given, unwanted):
                 return (None,) * (program.inputs + program.repeated + 1)
-            if kept is not None and not ctx.hooked_tensors:
-                ctx.program.check_since(ctx, given)
             if unwanted:
                 coming = program.coming(tuple(map(operator.is_, given, program.nothing)))
             arguments, left, spent = program.taken(ctx, program.asked(given))
@@ -180,20 +173,10 @@ class Compiled(torch.autograd.Function):
             ctx.program.check_since(ctx, given)
         kept = None  # so that the backward frees what it has read
         if program.selective:
-            asked, before = program.asked(given), ctx.asked
-            if program.shares.once(asked, before):
-                raise RuntimeError(_ONCE)
-            ctx.asked = asked | before
-        again = originals = None
+            _runs_once(ctx, program, program.asked(given))
+        graph = None
         if grows or program.asking or merged is not None:
-            edges = (ctx.edges or _edges)(ctx)
-            last = [given[at] for at in program.differentiable]
-            again = program.derivable
-            if again is not None:
-                originals = again.inputs(edges, ctx.noted, program.inputs, arguments)
-            taken = [*arguments]
-        if grows:
-            read = [*filter(_tracked, (*arguments, *given)), *_leaves(edges)]
+            graph = _Graph(ctx, program, arguments, given, unwanted)
         if frees:
             ctx.kept = None
             if ctx.hooked_tensors:
@@ -210,41 +193,104 @@ class Compiled(torch.autograd.Function):
             ctx.left = whole.left(missing, arguments, spent, versions) if missing else None
             if not missing and program.releases:
                 ctx.noted = (), (), ()  # as what was saved it is needed no more
-        tangents = [*given] if grows else ()
+        if graph is not None:
+            found = graph.gradients(missing, merged)
+            if found is not None:
+                return (None, *found)
         given.clear()
-        if merged is not None:
-            run, between = merged
-            return (None, *run.rest(last, between))
-        if grows and again is not None and originals is not None:
-            joined = program.joined(ctx, taken)
-            own = joined, program.results, unwanted
-            return (None, *derivable(again, originals, last, ctx.state, *own))
-        if missing and program.asking and program.runs_again(missing):
-            if grows or again is None or originals is None:
-                raise RuntimeError(ASKS)
-            found = derivable(again, originals, last, ctx.state, unwanted=unwanted)
-            return (None, *[g if g is None else g.detach() for g in found])
         if program.rewrites and ctx.joined is not None and ctx.joined.recomputed is not None:
             for n, value in ctx.joined.recomputed.before().items():
                 arguments[program.numbers + program.currents[n]] = value.clone()
         call = known or program.backward_for(missing)
         if grows:
-            with torch._C._DisableAutocast(), torch.no_grad():
-                gradients = call(arguments)
-            reached = None
-            if program.second_for is not None:
-                reached = reach(program, edges, ctx.ends, taken)
-            if reached is None:
-                return (None, *once(gradients, read))
-            missing, laid = program.plainly(ctx, tangents)
-            results = [(at, ctx.returned[at]) for at in program.results]
-            values = [t.detach() if isinstance(t, torch.Tensor) else t for t in (*taken, *laid)]
-            derived = Call(program, missing, values, reached, ctx.ends, results, weakref.ref(ctx))
-            return (None, *second(derived, last, gradients))
+            assert graph is not None
+            return (None, *graph.compiled(call, arguments))
         if casts:  # which are in the graph
             with torch._C._DisableAutocast():
                 return (None, *call(arguments))
         return (None, *call(arguments))
+
+
+def _passes_once(ctx: Any, asked: int) -> None:
+    """Raise where one of the tangents ``asked`` that may come once has come before."""
+    passing = asked & ctx.once
+    if passing & ctx.gone:
+        raise RuntimeError(FREED)
+    if not keeps_graph():
+        ctx.gone |= passing
+
+
+def _runs_once(ctx: Any, program: Program, asked: int) -> None:
+    """The same of what is under selective activation checkpoint."""
+    before = ctx.asked
+    if program.shares.once(asked, before):
+        raise RuntimeError(_ONCE)
+    ctx.asked = asked | before
+
+
+class _Graph:
+    """What a backward gives by autograd's own functions, and not by a compiled backward.
+
+    That is one with a graph, one to which a gradient with a graph has brought what is between, and
+    one of outputs for which nothing else has the derivative. ``taken``: what the forward saved.
+    """
+
+    def __init__(
+        self,
+        ctx: Any,
+        program: Program,
+        arguments: Sequence[Any],
+        given: Sequence[Any],
+        unwanted: Sequence[int],
+    ):
+        self.ctx, self.program, self.unwanted = ctx, program, unwanted
+        self.taken, self.given = [*arguments], [*given]
+        self.edges = inputs_of(ctx)
+        self.last = [given[at] for at in program.differentiable]
+        self.again, self.originals = program.derivable, None
+        if self.again is not None:
+            known = self.edges, ctx.noted, program.inputs, arguments
+            self.originals = self.again.inputs(*known)
+        #: What has a derivative, of all that the gradients are made of.
+        self.read: Sequence[torch.Tensor] = ()
+        self.grows = torch.is_grad_enabled()
+        if self.grows:
+            self.read = [*filter(_tracked, (*arguments, *given)), *_leaves(self.edges)]
+
+    def gradients(self, missing: Sequence[int], merged: Any) -> Sequence[Any] | None:
+        """Those of a second run; None where the compiled backward is to run."""
+        if merged is not None:
+            run, between = merged
+            rest: Sequence[Any] = run.rest(self.last, between)
+            return rest
+        program, again, originals = self.program, self.again, self.originals
+        if self.grows and again is not None and originals is not None:
+            joined = program.joined(self.ctx, self.taken)
+            own = joined, program.results, self.unwanted
+            return derivable(again, originals, self.last, self.ctx.state, *own)
+        if missing and program.asking and program.runs_again(tuple(missing)):
+            if self.grows or again is None or originals is None:
+                raise RuntimeError(ASKS)
+            how = self.last, self.ctx.state
+            found = derivable(again, originals, *how, unwanted=self.unwanted)
+            return [g if g is None else g.detach() for g in found]
+        return None
+
+    def compiled(self, call: Callable[..., Any], arguments: list[Any]) -> Sequence[Any]:
+        """Those of the compiled backward, whose own derivative is compiled if it can be."""
+        ctx, program = self.ctx, self.program
+        with torch._C._DisableAutocast(), torch.no_grad():
+            gradients = call(arguments)
+        reached = None
+        if program.second_for is not None:
+            reached = reach(program, self.edges, ctx.ends, self.taken)
+        if reached is None:
+            return once(gradients, self.read)
+        missing, laid = program.plainly(ctx, self.given)
+        results = [(at, ctx.returned[at]) for at in program.results]
+        values = [t.detach() if isinstance(t, torch.Tensor) else t for t in (*self.taken, *laid)]
+        derived = Call(program, missing, values, reached, ctx.ends, results, weakref.ref(ctx))
+        return second(derived, self.last, gradients)
 
 
 def with_state(function: Any) -> None:
@@ -284,10 +330,6 @@ apply: Callable[..., Any] = super(torch.autograd.Function, Compiled).apply
 
 def _tracked(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
-
-
-def _edges(node: Any) -> Sequence[Any]:
-    return node.next_functions
 
 
 def _leaves(edges: Sequence[Any]) -> list[torch.Tensor]:

@@ -24,7 +24,7 @@ import torch
 from refcompiler.aot.between import Between, Written
 from refcompiler.aot.coming import comes
 from refcompiler.aot.ports import INPUT, RESULT, Key, call_of
-from refcompiler.aot.wanted import asks_within
+from refcompiler.aot.wanted import asks_within, inputs_of
 from refcompiler.weak import Reference
 
 REFUSED = (
@@ -36,7 +36,7 @@ REFUSED = (
 with torch.inference_mode(False), torch.enable_grad():  # this is imported while a graph compiles
     PROBE = torch.zeros((), requires_grad=True)
     _PROBED = torch.autograd.graph.get_gradient_edge(PROBE).node
-goes_to = torch._C._will_engine_execute_node
+_executes = torch._C._will_engine_execute_node
 newest = torch.autograd._get_sequence_nr
 _task = torch._C._current_graph_task_id
 _detach = torch.Tensor.detach
@@ -149,7 +149,7 @@ class Gates:
             t = reference()
             if t is not None and (t._backward_hooks or t.retains_grad):
                 return True
-        if goes_to(_PROBED):
+        if _executes(_PROBED):
             return False
         return asks_within(node._sequence_nr(), last - 1, frame)
 
@@ -198,7 +198,7 @@ class Gates:
         program, why = node.program, "is asked for a graph (create_graph)"
         again, inputs = program.derivable, None
         if again is not None:
-            edges = (node.edges or _next_functions)(node)
+            edges = inputs_of(node)
             kept, _, _ = program.taken(node, asked)
             inputs = again.inputs(edges, node.noted, program.inputs, kept)
         if inputs is None:
@@ -239,10 +239,6 @@ def _add(found: dict[Key, Any], keys: Sequence[Key], parts: Sequence[Any]) -> No
     for key, part in zip(keys, parts, strict=True):
         if part is not None:
             found[key] = found[key] + part if key in found else part
-
-
-def _next_functions(node: Any) -> Any:
-    return node.next_functions
 
 
 class Gate(torch.autograd.Function):

@@ -185,3 +185,7 @@ def is_outdated(t: torch.Tensor) -> bool:
     except RuntimeError:
         return True
     return False
+
+
+def requires_grad(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and t.requires_grad

@@ -29,6 +29,7 @@ from refcompiler.aot.remaining import SELECTIVE, Remaining, Shares, remaining
 from refcompiler.aot.saved import How
 from refcompiler.aot.since import Asked
 from refcompiler.aot.twice import Derivable
+from refcompiler.aot.wanted import inputs_of
 
 #: A backward of a backward, and the numbers of what each of its results is computed of.
 Second = tuple[Callable[[list[Any]], Any], Sequence[Collection[int]]]
@@ -39,12 +40,6 @@ UNKNOWN = (
     "this backward, of some results alone, cannot be traced, and a checkpointed region writes to "
     "what is outside of it. Compute it uncompiled (torch.compiler.disable or backend='eager')"
 )
-
-
-def edges_of(node: Any) -> Sequence[Any]:
-    """What the inputs of a call lead to."""
-    edges: Sequence[Any] = node.edges(node) if node.edges is not None else node.next_functions
-    return edges
 
 
 @dataclass
@@ -224,22 +219,28 @@ class Program:
         ``given``: the results' gradients.
         """
         if self.asked_since is not None:
-            self.asked_since.check(node, self.asked(given), edges_of(node), self.places)
+            self.asked_since.check(node, self.asked(given), inputs_of(node), self.places)
 
-    def narrow(self, node: Any, given: list[Any], unasked: Sequence[int]) -> bool:
-        """Take those from ``given`` that lead to the inputs ``unasked`` alone, to which the
-        backward under way does not go: eager runs nothing for them, and frees nothing. Whether
-        there are any."""
-        if not unasked:
-            return False
-        edges = zip(self.places, edges_of(node), strict=False)
-        ends = [n for n, (function, _) in edges if function is not None and n not in unasked]
-        wanted = functools.reduce(operator.or_, map(self.leading, ends), 0)
-        idle = [at for n, at in enumerate(self.differentiable) if not wanted >> n & 1]
-        found = any(given[at] is not None for at in idle)
-        for at in idle:
-            given[at] = None
-        return found
+    def runs_nothing(self, node: Any, given: list[Any], unasked: Sequence[int]) -> bool:
+        """Whether eager's backward would run nothing, where what is saved is not as it was.
+
+        ``given``: the gradients of results, of which those are taken away that lead to the inputs
+        ``unasked`` alone, to which the backward under way does not go: eager frees nothing of
+        theirs. What else was written to raises what eager's backward raises.
+        """
+        if unasked:
+            edges = zip(self.places, inputs_of(node), strict=False)
+            ends = [n for n, (function, _) in edges if function is not None and n not in unasked]
+            wanted = functools.reduce(operator.or_, map(self.leading, ends), 0)
+            idle = [at for n, at in enumerate(self.differentiable) if not wanted >> n & 1]
+            some = any(given[at] is not None for at in idle)
+            for at in idle:
+                given[at] = None
+            if some and all(g is None for g in given):
+                return True
+        if node.kept is not None and not node.hooked_tensors:
+            self.check_since(node, given)
+        return False
 
     def joined(self, node: Any, arguments: Sequence[Any]) -> Joined:
         """What a call shares with second runs; ``arguments``: what its backward takes."""

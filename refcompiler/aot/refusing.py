@@ -27,12 +27,12 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot.inputs import Unsupported, is_outdated
 from refcompiler.aot.missing import reached
 from refcompiler.aot.reads import nodes_of
+from refcompiler.aot.wanted import goes_to
 
 _TEXT = re.compile(r"(the )?derivative for .* is not implemented")
 #: Autograd's functions of operators that have no formula at all. They are as old as can be.
 _NONE = ("NotImplemented", "Error")
 _newest = torch.autograd._get_sequence_nr
-_executes = torch._C._will_engine_execute_node
 
 #: The text, whether it is a ``NotImplementedError``, which tangents (bits) come to what raises it,
 #: and what that leads to: inputs, by number. Rows of plain values, which a package keeps.
@@ -177,17 +177,8 @@ def check(
     """
     nodes = {n: node for n, (node, _) in zip(places, edges, strict=False)}
     for text, kind, tangents, inputs in refused:
-        if tangents & asked and any(is_asked(nodes.get(n)) for n in inputs):
+        if tangents & asked and any((node := nodes.get(n)) and goes_to(node) for n in inputs):
             raise NotImplementedError(text) if kind else RuntimeError(text)
-
-
-def is_asked(node: Node | None) -> bool:
-    if node is None:
-        return False
-    try:
-        return _executes(node)
-    except RuntimeError:  # a leaf, whose gradient autograd.grad is asked for
-        return True
 
 
 class Refused(torch.autograd.Function):

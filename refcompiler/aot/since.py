@@ -25,8 +25,8 @@ from refcompiler.aot.missing import Reached, users_first
 from refcompiler.aot.ports import INPUT, RESULT, Key
 from refcompiler.aot.private import memory
 from refcompiler.aot.reads import is_packed, nodes_of, saved_by, saves_lists
-from refcompiler.aot.refusing import is_asked
 from refcompiler.aot.saved import Counters
+from refcompiler.aot.wanted import goes_to
 
 _NUMBERED = re.compile(r"Backward\d*$")
 
@@ -274,7 +274,7 @@ class Asked:
             if tensors is None or n >= len(versions) or tensors[n]._version == versions[n]:
                 continue
             ends = [nodes.get(at) for end, at in enumerate(self.order) if row.ends >> end & 1]
-            if any(edge is not None and is_asked(edge[0]) for edge in ends):
+            if any(edge and edge[0] and goes_to(edge[0]) for edge in ends):
                 refuse(tensors[n], versions[n], row.size, *self._maker(row, key, nodes))
 
     def _maker(self, row: Row, key: Key, nodes: Mapping[int, Any]) -> tuple[str, int]:

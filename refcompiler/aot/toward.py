@@ -21,11 +21,10 @@ from torch.fx import Graph, GraphModule, Node
 
 from refcompiler.aot.gates import PROBE
 from refcompiler.aot.missing import trimmed
-from refcompiler.aot.wanted import asked_by
+from refcompiler.aot.wanted import asked_by, goes_to
 
 #: Whether the backward that runs now, and any around it, is asked for no certain gradients.
 goes_everywhere = torch.autograd.Variable._execution_engine.is_checkpoint_valid
-_executes = torch._C._will_engine_execute_node
 _LEAF = type(get_gradient_edge(PROBE).node)
 _MAIN = threading.main_thread().ident or 0
 _BETWEEN = (__package__, torch.autograd.__name__)  # the engine's caller and a backward
@@ -56,7 +55,7 @@ def unasked(edges: Sequence[Any], places: Sequence[int]) -> Sequence[int]:
     found = []
     for n, (node, _) in zip(places, edges, strict=False):
         if leaves is None or type(node) is not _LEAF:
-            goes = _goes(node)
+            goes = node is None or goes_to(node)
         else:  # of which autograd tells by an error
             goes = id(node.variable) in leaves
         if not goes:
@@ -86,13 +85,6 @@ def _leaf(asked: Any) -> int:
     if isinstance(asked, torch.Tensor):
         return id(asked)
     return id(asked.node.variable) if type(asked.node) is _LEAF else 0
-
-
-def _goes(node: Any) -> bool:
-    try:
-        return node is None or bool(_executes(node))
-    except RuntimeError:  # a leaf whose gradient is asked for
-        return True
 
 
 def toward(backward: GraphModule, unwanted: Collection[int]) -> GraphModule:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import _engine_run_backward
 
+_executes = torch._C._will_engine_execute_node
 _ENGINE: CodeType = _engine_run_backward.__code__
 _GRAD_FN = operator.attrgetter("grad_fn")
 _INPUTS = 3  # their place after the tensors that it begins with
@@ -88,6 +89,21 @@ def asked_by(frame: FrameType) -> Sequence[Any] | None:
 def _inputs(frame: FrameType) -> Sequence[Any] | None:
     given = frame.f_locals["args"]
     return given[_INPUTS] if len(given) > _INPUTS else None
+
+
+def goes_to(node: Any) -> bool:
+    """Whether the backward under way comes to a function of autograd."""
+    try:
+        return bool(_executes(node))
+    except RuntimeError:  # a leaf whose gradient is asked for by name
+        return True
+
+
+def inputs_of(call: Any) -> Sequence[tuple[Any, int]]:
+    """Autograd's functions of a compiled call's inputs that are tensors, and places there."""
+    edges: Sequence[tuple[Any, int]]
+    edges = call.next_functions if call.edges is None else call.edges(call)
+    return edges
 
 
 def edges_of(tensors: Sequence[Any]) -> Iterator[tuple[Any, int]]:

@@ -27,11 +27,12 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from refcompiler.aot.function import BOXED, Compiled, keeps_graph, with_state
-from refcompiler.aot.gates import PROBE, goes_to, with_hooks
+from refcompiler.aot.gates import PROBE, with_hooks
 from refcompiler.aot.kept import kept_by
 from refcompiler.aot.ports import RESULT
 from refcompiler.aot.program import Program
 from refcompiler.aot.viewed import come
+from refcompiler.aot.wanted import goes_to
 from refcompiler.weak import Reference
 
 _task = torch._C._current_graph_task_id

@@ -23,6 +23,7 @@ from refcompiler.aot import (
     function,
     functional,
     gates,
+    inferring,
     joint,
     observation,
     saved,
@@ -330,7 +331,7 @@ def _batch_of_gradients() -> None:
 
 
 @check(
-    "hooks while tracing", lambda patch: patch.setattr(backend, "_without_saving_hooks", _nothing)
+    "hooks while tracing", lambda patch: patch.setattr(inferring, "_without_saving_hooks", _nothing)
 )
 def _hooks_while_tracing() -> None:
     call, compiler = compiled(lambda x: x.sin() * 2)

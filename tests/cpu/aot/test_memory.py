@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 import refcompiler
 from benchmarks.aot.memory import Peak
-from refcompiler.aot import aot_autograd, backend
+from refcompiler.aot import aot_autograd
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from refcompiler.backends.ahead import _freeing
 
@@ -334,7 +334,7 @@ def test_saved_tensors_are_freed_while_the_backward_runs(retain: bool) -> None:
 
 
 def test_without_a_list_of_its_own_nothing_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_boxed", lambda run: lambda arguments: run(list(arguments)))
+    monkeypatch.setattr(training, "boxed", lambda run: lambda arguments: run(list(arguments)))
     with pytest.raises(AssertionError):
         test_saved_tensors_are_freed_while_the_backward_runs(False)
 

@@ -305,7 +305,7 @@ def _unused(x: Any, w: Any) -> Any:
 def _training(patch: pytest.MonkeyPatch) -> None:
     """Whether anything requires a gradient is not asked."""
     patch.setattr(observation.Observation, "requires_grad", True)
-    patch.setattr(backend, "_requires_grad", lambda t: True)
+    patch.setattr(backend, "requires_grad", lambda t: True)
 
 
 @case("gradients off", lambda: [T(4, 8, grad=False)], without=_training)
