@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 import refcompiler
 from benchmarks.aot.memory import Peak
-from refcompiler.aot import aot_autograd
+from refcompiler.aot import aot_autograd, training
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from refcompiler.backends.ahead import _freeing
 
