@@ -314,6 +314,7 @@ def with_state(function: Any) -> None:
     node.spared = None  # the backward to which a port leads that brings nothing
     node.came = NOTHING  # to views, by their numbers, in the backward with this number
     node.pending = None  # what a backward brings to what is between, with the backward's number
+    node.second_run = None  # a reference to that of the graph, if gradients with a graph are of it
     node.joined = None  # with the runs of the graph that gradients with a graph are computed by
     node.returned = ()  # what refers to results, as far as they are the caller's
     node.goes = None  # whether a backward goes to what a view leads to, if it is not their node

@@ -3,152 +3,67 @@
 Eager computes such gradients of the very tensors between inputs and results, so a backward of both
 (a loss of a score, and a penalty on the score's slope) adds up at each of these, first what comes
 by the gradients, which were made later. The gradients here are of a second run of the graph, whose
-tensors only it has. Their function of autograd (:class:`Slope`) brings what comes by them to the
-tensors between. Where the same backward comes to the call, it goes on there, with what comes to the
-results; else it goes on at once.
+tensors only it has (:mod:`refcompiler.aot.runs`). Their function of autograd (:class:`Slope`)
+brings what comes by them to the tensors between. Where the same backward comes to the call, or to
+gradients that were made before, it goes on there, with what comes to these; else by itself.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import torch
-from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from refcompiler.aot.batches import has_batch
 from refcompiler.aot.gates import directly
 from refcompiler.aot.kept import FREED
-from refcompiler.aot.ports import Key
-from refcompiler.aot.reads import Parts, saves
-from refcompiler.aot.stages import Cut
-from refcompiler.aot.wanted import asked
-from refcompiler.reentrant import as_around
+from refcompiler.aot.runs import Level, Run, edge_of
+from refcompiler.aot.toward import goes_everywhere
+from refcompiler.weak import Reference
 
 _task = torch._C._current_graph_task_id
 _goes_to = torch._C._will_engine_execute_node
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
-_FUNCTION = torch.autograd.function.BackwardCFunction
-_Edge = tuple[Any, int]
-
-
-@dataclass
-class Run:
-    """A second run, of whose results ``gradients`` with a graph were made.
-
-    All are edges of autograd's graph, since a write to a tensor would give it another one.
-    ``call``: a reference to the call's function; ``results``: those with a tangent, in order;
-    ``inputs``: by number, of ``count``; ``tangents``: those of the results that require gradients.
-    ``named``: where in the run that is of which the caller has his own; ``between``: where else the
-    gradients lead to what the results were made of. ``reads``: by input, how often it is read;
-    ``repeated``: as a program has it. ``saves``: whether the gradients have saved anything.
-    """
-
-    call: Any
-    gradients: list[_Edge]
-    results: list[_Edge]
-    count: int
-    tangents: list[_Edge]
-    named: list[_Edge]
-    between: list[_Edge]
-    inputs: dict[int, _Edge]
-    reads: dict[int, int]
-    repeated: Sequence[int]
-    saves: bool
-    lead: Any  # has what comes to results go to the call's, by hooks that it returns
-    leading: Sequence[Any] = ()  # these
-    shown: bool = False  # whether there are gradients with a graph of what it has brought
-
-    def back(self, cotangents: Sequence[Any], merges: bool) -> list[Any]:
-        """What comes back to the inputs, part by part, to the tangents and to what is named.
-
-        ``merges``: the rest is for the call, else it comes to the inputs too.
-        """
-        there = [(e, g) for e, g in zip(self.gradients, cotangents, strict=True) if g is not None]
-        roots, given = [edge for edge, _ in there], [g for _, g in there]
-        ends = [*self.named, *(self.between if merges else ())]
-        handles = Cut._ending(dict.fromkeys(ends))
-        try:
-            # The call goes on with what is between, or autograd comes there itself.
-            keeps = merges or self.shown or _keeps_graph()
-            parts, found, _ = self._run(roots, given, [*self.tangents, *ends], keeps)
-        finally:
-            for handle in handles:
-                handle.remove()
-        count = len(self.tangents) + len(self.named)
-        if merges:
-            left = zip(self.between, found[count:], strict=True)
-            call = self.call()
-            call.pending = _task(), self, {edge: g for edge, g in left if g is not None}
-        split = [[*parts.found[n], *[None] * count][:count] for n, count in self.reads.items()]
-        return [*itertools.chain.from_iterable(split), *found[:count]]
-
-    def rest(self, given: Sequence[Any], between: Mapping[_Edge, Any]) -> list[Any]:
-        """The gradients of the inputs, where results have the ``given``, and what is ``between``
-        its own; then parts as a program has them."""
-        roots = [(e, g) for e, g in zip(self.results, given, strict=True) if g is not None]
-        roots += between.items()
-        ends = [edge for edge, _ in roots]
-        keeps = self.shown or _keeps_graph()
-        parts, _, found = self._run(ends, [g for _, g in roots], [], keeps)
-        whole: list[Any] = [None] * self.count
-        for n, g in zip(self.reads, found, strict=True):
-            whole[n] = g
-        return parts.instead(whole, self.repeated)
-
-    def _run(
-        self, roots: Sequence[_Edge], given: Sequence[Any], ends: Sequence[_Edge], keeps: bool
-    ) -> tuple[Parts, Sequence[Any], Sequence[Any]]:
-        """The parts for inputs, what comes to ``ends``, and to the inputs."""
-        read = {n: GradientEdge(*self.inputs[n]) for n in self.reads}
-        for handle in self.leading:
-            handle.remove()
-        outputs = [SimpleNamespace(grad_fn=node) for node, _ in roots]
-        parts = Parts(outputs, read)
-        wanted = [*[GradientEdge(*edge) for edge in ends], *read.values()]
-        with torch._C._DisableAutocast(), as_around():
-            found = torch.autograd.grad(
-                [GradientEdge(*edge) for edge in roots],
-                wanted,
-                [*given],
-                retain_graph=keeps or torch.is_grad_enabled(),
-                create_graph=torch.is_grad_enabled(),
-                allow_unused=True,
-            )
-        for handle in parts.handles:
-            handle.remove()
-        self.shown = self.shown or torch.is_grad_enabled()
-        if self.shown:
-            self.leading = self.lead()
-        return parts, found[: len(ends)], found[len(ends) :]
 
 
 class Slope(torch.autograd.Function):
-    """``apply(run, count, *ends, *gradients)``: the last ``count`` of the tensors."""
+    """``apply(level, inputs, *ends, *gradients)``: the last tensors, as many as the level's.
+
+    ``inputs``: the call's, by number, as references with autograd's functions.
+    """
 
     @staticmethod
-    def forward(ctx: Any, run: Run, count: int, *tensors: torch.Tensor) -> Any:
-        ctx.run, ctx.count = run, count
-        ctx.set_materialize_grads(False)
-        return tuple([t.detach() for t in tensors[len(tensors) - count :]])
+    def forward(ctx: Any, level: Level, inputs: Any, *tensors: torch.Tensor) -> Any:
+        ctx.level, ctx.inputs = level, inputs
+        ctx.materialize_grads = False  # as ``set_materialize_grads``, which is in Python
+        found = tuple([t.detach() for t in tensors[len(tensors) - len(level.gradients) :]])
+        level.node, level.made = weakref.ref(ctx), [*map(Reference, found)]
+        return found
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        run: Run | None = ctx.run
-        if run is None:
+        level: Level | None = ctx.level
+        if level is None:
             raise RuntimeError(FREED)
-        call = run.call()
-        found = run.back(cotangents, call is not None and not run.shown and _merges(call))
-        if run.saves and not _keeps_graph() and all(g is not None for g in cotangents):
-            if all(inputs is not None and not inputs for inputs in asked(sys._getframe(1))):
-                ctx.run = None  # all has run, which a backward that is asked for some does not
-        return (None, None, *found, *(None,) * ctx.count)
+        run = level.run
+        call = None if run.shown else run.call()
+        if call is not None and not _merges(call, sys._getframe()):
+            call = None
+        found, leaves = level.back(cotangents, call)
+        if torch.is_grad_enabled():
+            if leaves:
+                run.show()
+            else:
+                above = level, *level.above
+                found = _sloped(run, _inputs(ctx), cotangents, found, above)
+        elif level.saves and not _keeps_graph() and all(g is not None for g in cotangents):
+            if goes_everywhere():
+                ctx.level = None  # all has run, which a backward that is asked for some does not
+        return (None, None, *found, *(None,) * len(level.gradients))
 
 
 directly(Slope)
@@ -156,8 +71,65 @@ directly(Slope)
 _slope = super(torch.autograd.Function, Slope).apply
 
 
-def _merges(call: Any) -> bool:
-    """Whether the backward under way comes to the call yet, and not in stages."""
+def gradients(
+    run: Run, inputs: Sequence[Any], tangents: Sequence[Any], unwanted: Collection[int]
+) -> list[Any]:
+    """Those of the call's ``inputs`` but for the ``unwanted``, with a graph; then their parts."""
+    with torch.enable_grad():
+        found = run.gradients(tangents, unwanted)
+    return _sloped(run, {n: inputs[n] for n in run.inputs}, tangents, found, ())
+
+
+def _sloped(
+    run: Run,
+    inputs: Mapping[int, torch.Tensor] | None,
+    tangents: Sequence[Any],
+    found: list[Any],
+    above: Sequence[Level],
+) -> list[Any]:
+    """``found``, gradients (and parts of them), as of one function, if that can be.
+
+    ``inputs``: the call's that the ``run`` reads, by number, if they are known; ``above``: the
+    levels that what was found is computed of, beside ``tangents`` and the run.
+    """
+    made = [t for t in found if t is not None and t.requires_grad]
+    if not made:
+        return found
+    leads = [t for t in tangents if isinstance(t, torch.Tensor) and t.requires_grad]
+    known = None
+    if inputs is not None and not run.shown and not has_batch(tangents):
+        known = Level.of(run, above, made, leads)
+    if known is None or inputs is None:
+        run.show()
+        return found
+    level, named = known
+    run.levels.append(weakref.ref(level))
+    ends = [inputs[n] for n, count in level.reads.items() for _ in range(count)]
+    references = {n: (Reference(t), edge_of(t)) for n, t in inputs.items()}
+    with torch.enable_grad():
+        values = [t.detach() for t in made]
+        results = iter(_slope(level, references, *ends, *leads, *named, *values))
+    return [next(results) if t is not None and t.requires_grad else t for t in found]
+
+
+def _inputs(ctx: Any) -> dict[int, torch.Tensor] | None:
+    """Those of the call, if each leads where it led."""
+    found = {}
+    for n, (reference, edge) in ctx.inputs.items():
+        t = reference()
+        if t is None:
+            t = getattr(edge[0], "variable", None)
+        if t is None or edge_of(t) != edge:
+            return None
+        found[n] = t
+    return found
+
+
+def _merges(call: Any, frame: FrameType) -> bool:
+    """Whether the backward under way comes to the call yet, and not in stages.
+
+    ``frame``: of the backward of a function, as autograd has called it.
+    """
     if not _goes_to(call):
         return False
     if call.pending is not None and call.pending[0] == _task():
@@ -168,95 +140,17 @@ def _merges(call: Any) -> bool:
     known = call.task
     if known is not None and known[0] == _task():
         return not known[1]
-    return not gates.told(call, sys._getframe(1))
+    return not gates.told(call, frame)
 
 
 def pending(call: Any) -> Any:
-    """What :class:`Slope` has left for the call in the backward under way: a run, and what comes to
-    what is between; None if there is nothing."""
+    """What levels have left for the call in the backward under way: a run, and what comes to what
+    is between; None if there is nothing."""
     (task, *found), call.pending = call.pending, (_task(),)
     return found if found and task == _task() else None
 
 
-def joined(
-    call: Any,
-    originals: Sequence[Any],
-    inputs: Sequence[Any],
-    results: Sequence[torch.Tensor],
-    tangents: Sequence[Any],
-    found: Sequence[Any],
-    own: Mapping[Key, torch.Tensor],
-    named: Any,
-    repeated: Sequence[int],
-    lead: Any,
-) -> list[Any] | None:
-    """``found``, gradients (and parts of them), as of one function; None where that cannot be.
-
-    ``originals``: the call's inputs; ``inputs``: those of a run, whose ways end there; ``results``:
-    of the run; ``own``: what it has of what the caller may have; ``named(keys)``: what he has.
-    """
-    if has_batch(tangents):
-        return None
-    gradients = [t for t in found if t is not None and t.requires_grad]
-    given = {n: t for n, t in enumerate(inputs) if isinstance(t, torch.Tensor) and t.requires_grad}
-    edges = {_edge(t): n for n, t in given.items()}
-    leads = [t for t in tangents if isinstance(t, torch.Tensor) and t.requires_grad]
-    stops = {node for node, _ in edges} | {get_gradient_edge(t).node for t in leads}
-    inner = _nodes(results, stops)
-    nodes = [*_nodes(gradients, stops | inner), *inner]
-    if any(isinstance(node, _FUNCTION) or hasattr(node, "variable") for node in nodes):
-        return None  # it may tell zeros from nothing, or is a leaf that is no input
-    if any(t.grad_fn in inner or t.grad_fn in stops for t in gradients):
-        return None
-    between: dict[_Edge, None] = {}
-    reads: Counter[int] = Counter()
-    for node in nodes:
-        for edge in node.next_functions:
-            if edge in edges:
-                reads[edges[edge]] += 1
-            elif edge[0] in inner and node not in inner:
-                between[edge] = None
-    keys = {(t.grad_fn, t.output_nr): key for key, t in own.items() if t.grad_fn is not None}
-    wanted = [keys[edge] for edge in between if edge in keys]
-    known = named(wanted)
-    if any(key not in known and call.hooks.get(key[1]) for key in wanted):
-        return None  # they are told all the same
-    outer = {edge: known[keys[edge]] for edge in between if keys.get(edge) in known}
-    run = Run(
-        weakref.ref(call),
-        [_edge(t) for t in gradients],
-        [_edge(t) for t in results],
-        len(inputs),
-        [_edge(t) for t in leads],
-        [*outer],
-        [edge for edge in between if edge not in outer],
-        {n: edge for edge, n in edges.items()},
-        dict(reads),
-        repeated,
-        saves(nodes[: len(nodes) - len(inner)]),
-        lead,
-    )
-    ends = [originals[n] for n, count in reads.items() for _ in range(count)]
-    values = [t.detach() for t in gradients]
-    made = iter(_slope(run, len(gradients), *ends, *leads, *outer.values(), *values))
-    return [next(made) if t is not None and t.requires_grad else t for t in found]
-
-
-def _edge(t: torch.Tensor) -> _Edge:
-    if not t.requires_grad:
-        return None, 0
-    edge = get_gradient_edge(t)
-    return edge.node, edge.output_nr
-
-
-def _nodes(tensors: Sequence[torch.Tensor], stops: Collection[Any]) -> set[Any]:
-    """The functions that autograd comes to from ``tensors``, before it comes to ``stops``."""
-    found: set[Any] = set()
-    left = [t.grad_fn for t in tensors]
-    while left:
-        node = left.pop()
-        if node is None or node in found or node in stops:
-            continue
-        found.add(node)
-        left += [following for following, _ in node.next_functions]
-    return found
+def run_of(call: Any) -> Run | None:
+    """The second run of a call, if there is one whose gradients may be made once more."""
+    run: Run | None = None if call.second_run is None else call.second_run()
+    return None if run is None or run.spent or run.shown else run

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot import merged, ports
+from refcompiler.aot.batches import has_batch
 from refcompiler.aot.currents import restored
 from refcompiler.aot.inputs import Runner
 from refcompiler.aot.joined import Joined
@@ -27,6 +29,7 @@ from refcompiler.aot.ports import RESULT, Key
 from refcompiler.aot.reads import Parts
 from refcompiler.aot.recomputed import Recomputed
 from refcompiler.aot.regions.unrolled import unrolled
+from refcompiler.aot.runs import Run
 from refcompiler.aot.statistics import TWINS
 from refcompiler.reentrant import as_around
 from refcompiler.weak import Reference
@@ -274,11 +277,14 @@ class Derivable:
             and call is not None
             and call.of_result is None
             and joined.recomputed is None
+            and not has_batch(tangents)
         ):
-            found = self._joined(call, inputs, tangents, state, joined, places, unwanted)
-            if found is not None:
-                return found
-            self.merges = False
+            run = merged.run_of(call)
+            if run is None:
+                run = self._run_of(call, inputs, state, joined, places)
+                self.merges = run is not None
+            if run is not None:
+                return merged.gradients(run, inputs, tangents, unwanted)
         absent = (*[g is None for g in tangents], *unwanted)
         while True:
             keeping = self.keeping.get(absent, set())
@@ -300,23 +306,22 @@ class Derivable:
             joined.lead(own)
             return found
 
-    def _joined(
+    def _run_of(
         self,
         call: Any,
         inputs: Sequence[Any],
-        tangents: Sequence[Any],
         state: torch.Tensor | None,
         joined: Joined,
         places: Sequence[int],
-        unwanted: Sequence[int],
-    ) -> list[Any] | None:
-        """The same where derivatives are added up as eager's (:mod:`refcompiler.aot.merged`)."""
+    ) -> Run | None:
+        """A second run for all gradients with a graph of a call (:mod:`refcompiler.aot.merged`)."""
         known = joined.named([(RESULT, n) for n in places], inputs)
         # Its ways end where no others lead to.
         given, port = [t.view_as(t) if _tracked(t) else t for t in inputs], None
         if known:
             given, port = ports.through(joined.node, inputs, known)
-        flat, results, found = self._gradients(given, tangents, state, None, unwanted)
+        _, flat = self.run(given, state)
+        results = self._results(flat)
         own = {(RESULT, n): t for n, t in zip(places, results, strict=False)}
         own |= {key: flat[key[1]] for key in joined.views()}
         ends = {
@@ -324,11 +329,21 @@ class Derivable:
             for key in known
         }
 
+        tensors = [Reference(t) for t in inputs if isinstance(t, torch.Tensor)]
+
         def lead() -> list[Any]:
             return ports.lead(port, ends)
 
-        rest = found, own, lambda keys: joined.named(keys, inputs), self.repeated, lead
-        return merged.joined(call, inputs, given, results, tangents, *rest)
+        def named(keys: Sequence[Key]) -> dict[Key, torch.Tensor]:
+            return joined.named(keys, [each() for each in tensors])
+
+        run = Run.of(call, given, results, own, named, self.repeated, lead)
+        call.second_run = None if run is None else weakref.ref(run)
+        return run
+
+    def _results(self, flat: Sequence[Any]) -> list[torch.Tensor]:
+        """Those with a tangent, of what a run returns."""
+        return [flat[place]._base if is_base else flat[place] for place, is_base in self.outputs]
 
     def _gradients(
         self,
@@ -340,7 +355,7 @@ class Derivable:
     ) -> tuple[list[Any], list[torch.Tensor], list[Any]]:
         """What a run returns, its results with a tangent, and :meth:`gradients`."""
         _, flat = self.run(inputs, state, recomputed=recomputed)
-        results = [flat[place]._base if is_base else flat[place] for place, is_base in self.outputs]
+        results = self._results(flat)
         ends = [(t, g) for t, g in zip(results, tangents, strict=True) if g is not None]
         wanted = {n: t for n, t in enumerate(inputs) if _tracked(t) and n not in unwanted}
         read = {n: wanted[n] for n in self.repeated if n in wanted}

@@ -1,0 +1,334 @@
+"""A second run of a call's graph, and what comes back by gradients with a graph that are of it.
+
+Gradients with a graph are functions of tensors between inputs and results, which only a second run
+has. What one backward made of them is a :class:`Level`: it leads to the run, and to the levels that
+it was made of (a second derivative to the first). In a backward of several of these, and of the
+call itself, each brings what it has as far as the next one that this backward comes to, newest
+first. That goes on from there with its own, so that each tensor between has all in eager's order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from refcompiler.aot.ports import Key
+from refcompiler.aot.reads import Parts, saves
+from refcompiler.aot.stages import Cut
+from refcompiler.reentrant import as_around
+
+_task = torch._C._current_graph_task_id
+_goes_to = torch._C._will_engine_execute_node
+_keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+_FUNCTION = torch.autograd.function.BackwardCFunction
+Edge = tuple[Any, int]
+
+
+@dataclass(eq=False)
+class Run:
+    """A second run.
+
+    All are edges of autograd's graph, since a write to a tensor would give it another one.
+    ``call``: a reference to the call's function; ``results``: those with a tangent, in order;
+    ``inputs``: by number, of ``count``; ``repeated``: as a program has it. ``inner``: the run's
+    functions, and ``own`` what the caller may have of what they made, of which he has ``named``.
+    """
+
+    call: Callable[[], Any]
+    results: list[Edge]
+    count: int
+    inputs: dict[int, Edge]
+    repeated: Sequence[int]
+    inner: Collection[Any]
+    own: Mapping[Edge, Key]
+    named: Callable[[Sequence[Key]], Mapping[Key, torch.Tensor]]
+    lead: Callable[[], list[Any]]  # has what comes to results go to the call's, by hooks
+    reads: Mapping[int, int]  # by input, how often it is read
+    levels: list[Callable[[], Level | None]] = field(default_factory=list)
+    shown: bool = False  # whether there are gradients with a graph that no level has
+    spent: bool = False  # whether a backward has freed anything of it
+    leading: Sequence[Any] = ()  # the hooks
+
+    @classmethod
+    def of(
+        cls,
+        call: Any,
+        inputs: Sequence[Any],
+        results: Sequence[torch.Tensor],
+        own: Mapping[Key, torch.Tensor],
+        named: Callable[[Sequence[Key]], Mapping[Key, torch.Tensor]],
+        repeated: Sequence[int],
+        lead: Callable[[], list[Any]],
+    ) -> Run | None:
+        """None: its functions cannot run apart. ``inputs``: the run's, whose ways end there."""
+        edges = {n: edge_of(t) for n, t in enumerate(inputs) if _tracked(t)}
+        inner = functions([t.grad_fn for t in results], {node for node, _ in edges.values()})
+        if any(map(_is_whole, inner)):
+            return None
+        keys = {(t.grad_fn, t.output_nr): key for key, t in own.items() if t.grad_fn is not None}
+        ends = [edge_of(t) for t in results]
+        reads = _reads(inner, edges)
+        known = edges, repeated, inner, keys, named, lead, reads
+        return cls(weakref.ref(call), ends, len(inputs), *known)
+
+    def gradients(
+        self, tangents: Sequence[Any], unwanted: Collection[int] = ()
+    ) -> list[torch.Tensor | None]:
+        """Those of the inputs but for the ``unwanted``, with a graph, then parts as a program's."""
+        roots = [(e, g) for e, g in zip(self.results, tangents, strict=True) if g is not None]
+        with torch.enable_grad():
+            return self._whole(roots, [n for n in self.inputs if n not in unwanted], True)
+
+    def rest(self, given: Sequence[Any], between: Mapping[Edge, Any]) -> list[Any]:
+        """The gradients of the inputs, where results have the ``given``, and what is ``between``
+        its own; then parts as a program has them."""
+        roots = [(e, g) for e, g in zip(self.results, given, strict=True) if g is not None]
+        found = self._whole([*roots, *between.items()], [*self.reads], False)
+        if torch.is_grad_enabled():
+            self.show()
+        return found
+
+    def _whole(
+        self, roots: Sequence[tuple[Edge, Any]], numbers: Sequence[int], keeps: bool
+    ) -> list[Any]:
+        parts, _, found = self.back(roots, [], numbers, keeps)
+        whole: list[Any] = [None] * self.count
+        for n, g in zip(numbers, found, strict=True):
+            whole[n] = g
+        return parts.instead(whole, self.repeated)
+
+    def back(
+        self,
+        roots: Sequence[tuple[Edge, Any]],
+        ends: Sequence[Edge],
+        numbers: Sequence[int],
+        keeps: bool,
+    ) -> tuple[Parts, Sequence[Any], Sequence[Any]]:
+        """The parts for the inputs with these numbers, what comes to ``ends``, and to the inputs.
+
+        ``keeps``: whether what runs may run again, though the backward under way frees it.
+        """
+        read = {n: GradientEdge(*self.inputs[n]) for n in numbers}
+        for handle in self.leading:
+            handle.remove()
+        grows = torch.is_grad_enabled()
+        keeps = keeps or self.shown or grows or _keeps_graph()
+        self.spent = self.spent or not (grows or _keeps_graph())
+        parts = Parts([_function(node) for (node, _), _ in roots], read)
+        wanted = [*[GradientEdge(*edge) for edge in ends], *read.values()]
+        with torch._C._DisableAutocast(), as_around():
+            found = torch.autograd.grad(
+                [GradientEdge(*edge) for edge, _ in roots],
+                wanted,
+                [g for _, g in roots],
+                retain_graph=keeps,
+                create_graph=grows,
+                allow_unused=True,
+            )
+        for handle in parts.handles:
+            handle.remove()
+        self.leading = self.lead() if self.shown else ()
+        return parts, found[: len(ends)], found[len(ends) :]
+
+    def show(self) -> None:
+        """There are gradients with a graph that no level has: they go through the run itself."""
+        if not self.shown:
+            self.shown, self.leading = True, self.lead()
+
+    def before(self, level: Level) -> list[Level]:
+        """The levels that the backward under way comes to yet, the next one first."""
+        found = []
+        for reference in reversed(self.levels[: level.number]):
+            other = reference()
+            node = None if other is None else other.node()
+            if other is not None and node is not None and _goes_to(node):
+                found.append(other)
+        return found
+
+
+class Level:
+    """What a backward with a graph made, by functions of its own: ``gradients``, as edges.
+
+    ``above``: the levels of whose functions they are computed, newest first. ``between``: where
+    these functions lead to others', and the level that has those (None: the run). ``named``: which
+    of them, and of those above, the caller has tensors of. ``tangents``: of what was made, what has
+    a gradient. ``reads``: by input, how often it is read at most.
+    """
+
+    def __init__(self, run: Run, above: Sequence[Level], gradients: Sequence[torch.Tensor]):
+        self.run, self.above = run, above
+        self.gradients = [edge_of(t) for t in gradients]
+        self.number = len(run.levels)
+        self.node: Callable[[], Any] = _nothing  # of autograd, to a backward of which this is
+        self.made: Sequence[Callable[[], Any]] = ()  # what the caller has of the gradients
+        self.functions: Collection[Any] = ()
+        self.between: dict[Edge, Level | None] = {}
+        self.tangents: list[Edge] = []
+        self.named: list[Edge] = []
+        self.reads: Counter[int] = Counter()
+        self.came: tuple[int, dict[Edge, Any]] = -1, {}
+        self.saves = False
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        above: Sequence[Level],
+        gradients: Sequence[torch.Tensor],
+        tangents: Sequence[torch.Tensor],
+    ) -> tuple[Level, list[torch.Tensor]] | None:
+        """A level and the tensors that are ``named``; None where there cannot be one."""
+        made = cls(run, above, gradients)
+        owners = {each: level for level in above for each in level.functions}
+        stops = {node for node, _ in run.inputs.values()} | {edge_of(t)[0] for t in tangents}
+        known = stops.union(run.inner, owners)
+        roots = [t.grad_fn for t in gradients]
+        if not known.isdisjoint(roots):
+            return None
+        made.functions = functions(roots, known)
+        if any(map(_is_whole, made.functions)):
+            return None
+        made.tangents = [edge_of(t) for t in tangents]
+        own = _reads(made.functions, run.inputs)
+        made.reads = own + Counter(run.reads)
+        for level in above:
+            made.reads += level.own_reads
+        made.own_reads = own
+        made.saves = saves([*made.functions])
+        for node in made.functions:
+            for edge in node.next_functions:
+                if edge[0] in owners:
+                    made.between[edge] = owners[edge[0]]
+                elif edge[0] in run.inner:
+                    made.between[edge] = None
+        named = made._named()
+        if named is None:
+            return None
+        made.named = [*named]
+        return made, [*named.values()]
+
+    own_reads: Counter[int]
+
+    def _named(self) -> dict[Edge, torch.Tensor] | None:
+        """What the caller has of what is between; None where he has hooks on what he has not."""
+        run, found = self.run, {}
+        edges = [*dict.fromkeys(e for level in (self, *self.above) for e in level.between)]
+        keys = [run.own[edge] for edge in edges if edge in run.own]
+        known, call = run.named(keys), run.call()
+        if call is not None and any(key not in known and call.hooks.get(key[1]) for key in keys):
+            return None  # they are told all the same
+        for edge in edges:
+            key = run.own.get(edge)
+            if key is not None and key in known:
+                found[edge] = known[key]
+        for level in self.above:
+            for edge, reference in zip(level.gradients, level.made, strict=True):
+                t = reference()
+                if t is not None and edge in self.between and _leads(t, level.node()):
+                    found[edge] = t
+        return found
+
+    def back(self, cotangents: Sequence[Any], call: Any) -> tuple[list[Any], bool]:
+        """What comes back to the inputs, part by part, to the tangents and to what is named; and
+        whether some is left to others.
+
+        ``call``: the call's function, if the backward under way comes to it yet.
+        """
+        run = self.run
+        there = [(e, g) for e, g in zip(self.gradients, cotangents, strict=True) if g is not None]
+        (task, came), self.came = self.came, (-1, {})
+        if task == _task():
+            there += came.items()
+        later = [] if run.shown else run.before(self)
+        leaves = bool(later) or call is not None
+        between = self._ends(later, came if task == _task() else {}) if leaves else []
+        ends = [*self.named, *between]
+        handles = Cut._ending(dict.fromkeys(ends))
+        try:
+            parts, found, _ = run.back(there, [*self.tangents, *ends], [*self.reads], leaves)
+        finally:
+            for handle in handles:
+                handle.remove()
+        count = len(self.tangents) + len(self.named)
+        left = {edge: g for edge, g in zip(between, found[count:], strict=True) if g is not None}
+        if later:
+            later[0].came = _task(), left
+        elif call is not None:
+            call.pending = _task(), run, left
+        split = [[*parts.found[n], *[None] * count][:count] for n, count in self.reads.items()]
+        return [*itertools.chain.from_iterable(split), *found[:count]], leaves
+
+    def _ends(self, later: Sequence[Level], came: Mapping[Edge, Any]) -> list[Edge]:
+        """Where it ends, as ``later`` levels, or the call, go on; what ``came`` there before, too.
+
+        Through the functions of a level that is not to come it goes itself, if no later one does.
+        """
+        others = {*later, *[each for level in later for each in level.above]}
+        passed = [self, *[level for level in self.above if level not in others]]
+        ends = {
+            edge: None
+            for level in passed
+            for edge, owner in level.between.items()
+            if owner is None or owner in others
+        }
+        own = {node for level in passed for node in level.functions}
+        ends |= dict.fromkeys(edge for edge in came if edge[0] not in own)
+        return [edge for edge in ends if edge not in self.named]
+
+
+def _nothing() -> None:
+    return None
+
+
+def edge_of(t: torch.Tensor) -> Edge:
+    if not t.requires_grad:
+        return None, 0
+    edge = get_gradient_edge(t)
+    return edge.node, edge.output_nr
+
+
+def functions(roots: Sequence[Any], stops: Collection[Any]) -> dict[Any, None]:
+    """Those that autograd comes to from ``roots``, themselves functions, before ``stops``."""
+    found: dict[Any, None] = {}
+    left = [*roots]
+    while left:
+        node = left.pop()
+        if node is None or node in found or node in stops:
+            continue
+        found[node] = None
+        left += [following for following, _ in node.next_functions]
+    return found
+
+
+def _reads(nodes: Collection[Any], inputs: Mapping[int, Edge]) -> Counter[int]:
+    """How often functions lead to each of the inputs."""
+    numbers = {edge: n for n, edge in inputs.items()}
+    return Counter(
+        numbers[edge] for node in nodes for edge in node.next_functions if edge in numbers
+    )
+
+
+def _is_whole(node: Any) -> bool:
+    """Whether a function may tell zeros from nothing, or is a leaf that is no input."""
+    return isinstance(node, _FUNCTION) or hasattr(node, "variable")
+
+
+def _function(node: Any) -> Any:
+    """What has the function, as a tensor has it."""
+    return SimpleNamespace(grad_fn=node)
+
+
+def _leads(t: torch.Tensor, node: Any) -> bool:
+    return node is not None and t.grad_fn is node
+
+
+def _tracked(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
