@@ -18,10 +18,11 @@ def derived(
     tangents: Sequence[Any],
     more: Sequence[Any],
     first: int,
-    asks: bool,
+    shown: Mapping[int, Any] | None,
     summed: Callable[[Sequence[torch.Tensor]], AbstractContextManager[None]],
 ) -> tuple[dict[int, Any], Depends | None]:
-    """The last of the derivatives that ``chain`` says, by number; ``asks``: what it depends on.
+    """The last of the derivatives that ``chain`` says, by number. ``shown``: if what they depend on
+    is asked for, all results with a tangent, also those that none is given for.
 
     ``results``: by the number of their tangents, which are ``tangents``; ``inputs``: by their
     numbers. ``first``: that of the first tangent, behind which those of what comes back to
@@ -44,7 +45,7 @@ def derived(
         back = dict(zip(numbers, left))
         pairs = [(found.get(n), g) for n, g in back.items()]
         pairs = [(t, g) for t, g in pairs if t is not None and t.requires_grad]
-        again = asks or level < len(chain)
+        again = shown is not None or level < len(chain)
         known |= {number + n: g for n, g in enumerate(back.values())}
         number += len(numbers)
         found = {}
@@ -60,7 +61,7 @@ def derived(
                 allow_unused=True,
             )
         found = dict(zip(ends, made, strict=True))
-    if not asks:
+    if shown is None:
         return found, None
     there = {n: t for n, t in found.items() if t is not None}
-    return found, Depends.of(there, inputs, known, results)
+    return found, Depends.of(there, inputs, known, shown)

@@ -287,7 +287,11 @@ class _Graph:
         if reached is None:
             return once(gradients, self.read)
         missing, laid = program.plainly(ctx, self.given)
-        results = [(at, ctx.returned[at]) for at in program.results]
+        written = {} if program.gates is None else program.gates.written(ctx)
+        results = [
+            (at, written.get(program.new_values.get(at), ctx.returned[at]))
+            for at in program.results
+        ]
         values = [t.detach() if isinstance(t, torch.Tensor) else t for t in (*self.taken, *laid)]
         derived = Call(program, missing, values, reached, ctx.ends, results, weakref.ref(ctx))
         return second(derived, self.last, gradients)

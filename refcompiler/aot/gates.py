@@ -119,6 +119,11 @@ class Gates:
             raise RuntimeError(REFUSED.format(why="has no compiler"))
         return self.trace()
 
+    def written(self, node: Any) -> dict[int | None, Any]:
+        """By place, references to inputs of a call that the graph has written to, and reads."""
+        pairs = zip(self.keys, node.watched[1], strict=True)
+        return {key[1]: reference for key, reference in pairs if key[0] == INPUT}
+
     def hooked(self, node: Any) -> bool:
         """Whether there is a hook on a result that others are computed from."""
         return any(node.hooks.get(n) for n in self.inner) if node.hooks else False

@@ -594,7 +594,8 @@ class _Tracer:
         if self.second is not None:
             inputs = {n: primals[n] for n in wanted}
             results = dict(zip(there, outputs, strict=True))
-            return self._derivatives(self.second, results, inputs, given), []
+            shown = dict(enumerate(found[at] for at in self.tangents if at < len(found)))
+            return self._derivatives(self.second, results, inputs, given, shown), []
         with casting(dict(self.casts)), torch.no_grad():
             handles = mark_released(outputs, get_proxy_mode().tracer.graph)
             begun = self._stages(between, there, outputs, given) if self.staged else []
@@ -654,14 +655,20 @@ class _Tracer:
         results: Mapping[int, Any],
         inputs: Mapping[int, Any],
         given: Sequence[Any],
+        shown: Mapping[int, Any],
     ) -> list[Any]:
-        """The last derivatives that ``chain`` says, for inputs and tangents."""
+        """The last derivatives that ``chain`` says, for inputs and tangents.
+
+        ``shown``: by number of the tangent, all results that have one.
+        """
         own, last = len(self.primals), sum(map(len, chain))
         first = own + len(self.known_currents or ())  # which have numbers, and no gradients
         tangents = [given[n] for n in self.cotangents]
         more = given[len(given) - last :]
         found, self.depends = derived(
-            chain, results, inputs, tangents, more, first, self.asks, self._summed
+            *(chain, results, inputs, tangents, more, first),
+            shown if self.asks else None,
+            self._summed,
         )
         if self.asks:
             return [None] * own

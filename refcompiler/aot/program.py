@@ -126,6 +126,8 @@ class Program:
     #: So many tangents, the last, are of views, whose places are behind those of all results. Each
     #: is of that result, or of the input with that number.
     viewed: Sequence[Key] = ()
+    #: By place of a result that is the new value of a written input, that input's in the graph.
+    new_values: Mapping[int, int] = field(default_factory=dict)
     asked_since: Asked | None = None  # what eager asks whether it was written to
     told: list[Callable[[], None]] = field(default_factory=list)  # that a backward was compiled
 

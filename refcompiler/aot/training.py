@@ -99,6 +99,9 @@ def _with_inputs(program: Program, of: Traced) -> None:
         and n not in program.kept_inputs
         and not (place < len(of.leaves) and of.leaves[place])
     ]
+    first = len(of.seen.slots)
+    written = {first + n: place for n, place in enumerate(joint.written)}
+    program.new_values = {at: written[at] for at in program.results if at in written}
     program.partly = joint.ways()
     idle = joint.without_gradient()
     program.idle = {n for n, place in enumerate(joint.inputs) if place in idle}

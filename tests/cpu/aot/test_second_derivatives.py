@@ -386,6 +386,33 @@ def test_a_derivative_that_passes_a_result_that_tells_of_it_is_refused(way: str)
         torch.autograd.grad(first.sum() + result.sum(), asked)
 
 
+def _of_written(x: Any, w: Any, b: Any) -> Any:
+    h = x.mul_(w).exp()
+    return h, (x * b).sum(), (h * b).sum()
+
+
+@pytest.mark.parametrize(("number", "passed"), [(1, "x"), (2, "h")])
+def test_a_derivative_passes_what_its_gradient_is_not_of(number: int, passed: str) -> None:
+    """A gradient by ``b`` is of what was written, or of another result, which gets none itself."""
+    call, _ = compiled(_of_written)
+    leaves = [torch.randn(4, requires_grad=True) for _ in range(3)]
+    refused = 0
+    for asked in (passed, "leaf"):
+        found = []
+        for function in (_of_written, call):
+            given = [t * 1 for t in leaves]
+            results = function(*given)
+            (first,) = torch.autograd.grad(results[number].sin(), leaves[2], create_graph=True)
+            by = {"x": given[0], "h": results[0], "leaf": leaves[0]}[asked]
+            try:
+                found.append(torch.autograd.grad(first.square().sum(), by)[0])
+            except RuntimeError as error:
+                assert function is call and "no second derivative" in str(error)
+                refused += 1
+        assert len(found) == 1 or torch.allclose(*found)
+    assert refused == 1
+
+
 def test_functional_second_derivatives_are_eagers() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x.sin().exp()
