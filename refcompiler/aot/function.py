@@ -12,7 +12,7 @@ import torch
 from refcompiler.aot.batches import older
 from refcompiler.aot.gates import directly, with_hooks
 from refcompiler.aot.kept import FREED, set_versions
-from refcompiler.aot.merged import pending
+from refcompiler.aot.merged import pending, rest
 from refcompiler.aot.observation import Layout
 from refcompiler.aot.program import Program
 from refcompiler.aot.refusing import check
@@ -260,9 +260,8 @@ class _Graph:
     def gradients(self, missing: Sequence[int], merged: Any) -> Sequence[Any] | None:
         """Those of a second run; None where the compiled backward is to run."""
         if merged is not None:
-            run, between = merged
-            rest: Sequence[Any] = run.rest(self.last, between)
-            return rest
+            run, came = merged
+            return rest(run, self.originals, self.last, came)
         program, again, originals = self.program, self.again, self.originals
         if self.grows and again is not None and originals is not None:
             joined = program.joined(self.ctx, self.taken)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -21,13 +21,19 @@ import torch
 from refcompiler.aot.batches import has_batch
 from refcompiler.aot.gates import directly
 from refcompiler.aot.kept import FREED
-from refcompiler.aot.runs import Level, Run, edge_of
+from refcompiler.aot.runs import Edge, Left, Level, Run, edge_of
 from refcompiler.aot.toward import goes_everywhere
 from refcompiler.weak import Reference
 
 _task = torch._C._current_graph_task_id
 _goes_to = torch._C._will_engine_execute_node
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
+_NOTHING = Left({})
+_REFUSED = (
+    "gradients with a graph, of gradients that have one and of results of the same compiled graph, "
+    "have no derivative here, as a result that nobody has any more has a hook. Compute it "
+    "uncompiled (torch.compiler.disable or backend='eager')"
+)
 
 
 class Slope(torch.autograd.Function):
@@ -49,20 +55,26 @@ class Slope(torch.autograd.Function):
         level: Level | None = ctx.level
         if level is None:
             raise RuntimeError(FREED)
-        run = level.run
+        run, came = level.run, level.left()
         call = None if run.shown else run.call()
         if call is not None and not _merges(call, sys._getframe()):
             call = None
-        found, leaves = level.back(cotangents, call)
-        if torch.is_grad_enabled():
-            if leaves:
-                run.show()
-            else:
-                above = level, *level.above
-                found = _sloped(run, _inputs(ctx), cotangents, found, above)
-        elif level.saves and not _keeps_graph() and all(g is not None for g in cotangents):
-            if goes_everywhere():
+        later = [] if run.shown else run.before(level)
+        leaves = bool(later) or call is not None
+        above = level, *level.above
+        known = _inputs(ctx) if torch.is_grad_enabled() else None
+
+        def back(given: Sequence[Any]) -> tuple[list[Any], Mapping[Edge, Any]]:
+            return level.back(given, came, later, leaves)
+
+        found, left = _sloped(run, known, cotangents, back, above, came)
+        if level.saves and not _keeps_graph() and all(g is not None for g in cotangents):
+            if not torch.is_grad_enabled() and goes_everywhere():
                 ctx.level = None  # all has run, which a backward that is asked for some does not
+        if later:
+            later[0].came = _task(), left
+        elif call is not None:
+            call.pending = _task(), run, left
         return (None, None, *found, *(None,) * len(level.gradients))
 
 
@@ -75,41 +87,91 @@ def gradients(
     run: Run, inputs: Sequence[Any], tangents: Sequence[Any], unwanted: Collection[int]
 ) -> list[Any]:
     """Those of the call's ``inputs`` but for the ``unwanted``, with a graph; then their parts."""
+
+    def back(given: Sequence[Any]) -> tuple[list[Any], Mapping[Edge, Any]]:
+        return run.gradients(given, unwanted), {}
+
     with torch.enable_grad():
-        found = run.gradients(tangents, unwanted)
-    return _sloped(run, {n: inputs[n] for n in run.inputs}, tangents, found, ())
+        return _sloped(run, {n: inputs[n] for n in run.inputs}, tangents, back)[0]
+
+
+def rest(run: Run, inputs: Sequence[Any] | None, tangents: Sequence[Any], came: Left) -> list[Any]:
+    """The gradients of a call's ``inputs``, and their parts, behind those of a run.
+
+    ``came``: what these have left. They have a graph where gradients are on; ``inputs``: None if
+    they are not known.
+    """
+
+    def back(given: Sequence[Any]) -> tuple[list[Any], Mapping[Edge, Any]]:
+        return run.rest(given, came.values), {}
+
+    known = None if inputs is None else {n: inputs[n] for n in run.inputs}
+    return _sloped(run, known, tangents, back, (), came)[0]
 
 
 def _sloped(
     run: Run,
     inputs: Mapping[int, torch.Tensor] | None,
     tangents: Sequence[Any],
-    found: list[Any],
-    above: Sequence[Level],
-) -> list[Any]:
-    """``found``, gradients (and parts of them), as of one function, if that can be.
+    back: Callable[[Sequence[Any]], tuple[list[Any], Mapping[Edge, Any]]],
+    above: Sequence[Level] = (),
+    came: Left = _NOTHING,
+) -> tuple[list[Any], Left]:
+    """Gradients that ``back(tangents)`` gives, as of one function if they have a graph, and what it
+    leaves to others.
 
     ``inputs``: the call's that the ``run`` reads, by number, if they are known; ``above``: the
-    levels that what was found is computed of, beside ``tangents`` and the run.
+    levels that what was found is computed of, beside ``tangents``, what ``came``, and the run.
     """
+    if not torch.is_grad_enabled():
+        found, values = back(tangents)
+        return found, Left(values)
+    if inputs is not None and not run.shown and not has_batch(tangents):
+        # Its ways end at others, that none of the caller's lead on from.
+        own = [t.detach().requires_grad_() if _tracked(t) else t for t in tangents]
+        ends = {edge_of(t): g for t, g in zip(own, tangents, strict=True) if _tracked(t)}
+        made = _level(run, inputs, ends, *back(own), above, came)
+        if made is not None:
+            return made
+    if came.levels or came.tangents:
+        raise RuntimeError(_REFUSED)
+    run.show()
+    found, values = back(tangents)
+    return found, Left(values)
+
+
+def _level(
+    run: Run,
+    inputs: Mapping[int, torch.Tensor],
+    tangents: Mapping[Edge, torch.Tensor],
+    found: list[Any],
+    values: Mapping[Edge, Any],
+    above: Sequence[Level],
+    came: Left,
+) -> tuple[list[Any], Left] | None:
+    """What was ``found`` as of one function, and what is left: ``values``; None: it cannot be.
+
+    ``tangents``: the caller's, by the edges where ways end.
+    """
+    levels = tuple(sorted({*above, *came.levels}, key=lambda level: -level.number))
+    ends = {**tangents, **came.tangents}
+    for level in levels:
+        ends |= level.tangents
     made = [t for t in found if t is not None and t.requires_grad]
     if not made:
-        return found
-    leads = [t for t in tangents if isinstance(t, torch.Tensor) and t.requires_grad]
-    known = None
-    if inputs is not None and not run.shown and not has_batch(tangents):
-        known = Level.of(run, above, made, leads)
-    if known is None or inputs is None:
-        run.show()
-        return found
+        return found, Left(values, levels, ends)
+    others = [t for t in values.values() if t.requires_grad]
+    known = Level.of(run, levels, made, ends, others)
+    if known is None:
+        return None
     level, named = known
     run.levels.append(weakref.ref(level))
-    ends = [inputs[n] for n, count in level.reads.items() for _ in range(count)]
+    given = [inputs[n] for n, count in level.reads.items() for _ in range(count)]
     references = {n: (Reference(t), edge_of(t)) for n, t in inputs.items()}
-    with torch.enable_grad():
-        values = [t.detach() for t in made]
-        results = iter(_slope(level, references, *ends, *leads, *named, *values))
-    return [next(results) if t is not None and t.requires_grad else t for t in found]
+    given += [*ends.values(), *named]
+    results = iter(_slope(level, references, *given, *[t.detach() for t in made]))
+    own = [next(results) if t is not None and t.requires_grad else t for t in found]
+    return own, Left(values, (level, *levels))
 
 
 def _inputs(ctx: Any) -> dict[int, torch.Tensor] | None:
@@ -154,3 +216,7 @@ def run_of(call: Any) -> Run | None:
     """The second run of a call, if there is one whose gradients may be made once more."""
     run: Run | None = None if call.second_run is None else call.second_run()
     return None if run is None or run.spent or run.shown else run
+
+
+def _tracked(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad

@@ -91,10 +91,7 @@ class Run:
         """The gradients of the inputs, where results have the ``given``, and what is ``between``
         its own; then parts as a program has them."""
         roots = [(e, g) for e, g in zip(self.results, given, strict=True) if g is not None]
-        found = self._whole([*roots, *between.items()], [*self.reads], False)
-        if torch.is_grad_enabled():
-            self.show()
-        return found
+        return self._whole([*roots, *between.items()], [*self.reads], False)
 
     def _whole(
         self, roots: Sequence[tuple[Edge, Any]], numbers: Sequence[int], keeps: bool
@@ -154,6 +151,18 @@ class Run:
         return found
 
 
+@dataclass
+class Left:
+    """What a backward leaves to the next level, or to the call: ``values`` by edges.
+
+    With a graph, the ``levels`` that it is of, and what it is computed from besides, ``tangents``.
+    """
+
+    values: Mapping[Edge, Any]
+    levels: Sequence[Level] = ()
+    tangents: Mapping[Edge, torch.Tensor] = field(default_factory=dict)
+
+
 class Level:
     """What a backward with a graph made, by functions of its own: ``gradients``, as edges.
 
@@ -171,10 +180,10 @@ class Level:
         self.made: Sequence[Callable[[], Any]] = ()  # what the caller has of the gradients
         self.functions: Collection[Any] = ()
         self.between: dict[Edge, Level | None] = {}
-        self.tangents: list[Edge] = []
+        self.tangents: Mapping[Edge, torch.Tensor] = {}
         self.named: list[Edge] = []
         self.reads: Counter[int] = Counter()
-        self.came: tuple[int, dict[Edge, Any]] = -1, {}
+        self.came: tuple[int, Left] | None = None  # in the backward with this number
         self.saves = False
 
     @classmethod
@@ -183,32 +192,35 @@ class Level:
         run: Run,
         above: Sequence[Level],
         gradients: Sequence[torch.Tensor],
-        tangents: Sequence[torch.Tensor],
+        tangents: Mapping[Edge, torch.Tensor],
+        left: Sequence[torch.Tensor],
     ) -> tuple[Level, list[torch.Tensor]] | None:
-        """A level and the tensors that are ``named``; None where there cannot be one."""
+        """A level and the tensors that are ``named``; None where there cannot be one.
+
+        ``left``: what was made besides, for others.
+        """
         made = cls(run, above, gradients)
         owners = {each: level for level in above for each in level.functions}
-        stops = {node for node, _ in run.inputs.values()} | {edge_of(t)[0] for t in tangents}
+        stops = {node for node, _ in run.inputs.values()} | {node for node, _ in tangents}
         known = stops.union(run.inner, owners)
-        roots = [t.grad_fn for t in gradients]
-        if not known.isdisjoint(roots):
+        if not set(run.inputs.values()).isdisjoint(made.gradients):
             return None
-        made.functions = functions(roots, known)
+        made.functions = functions([t.grad_fn for t in (*gradients, *left)], known)
         if any(map(_is_whole, made.functions)):
             return None
-        made.tangents = [edge_of(t) for t in tangents]
+        made.tangents = tangents
         own = _reads(made.functions, run.inputs)
         made.reads = own + Counter(run.reads)
         for level in above:
             made.reads += level.own_reads
         made.own_reads = own
         made.saves = saves([*made.functions])
-        for node in made.functions:
-            for edge in node.next_functions:
-                if edge[0] in owners:
-                    made.between[edge] = owners[edge[0]]
-                elif edge[0] in run.inner:
-                    made.between[edge] = None
+        ends = [edge for node in made.functions for edge in node.next_functions]
+        for edge in (*made.gradients, *ends):
+            if edge[0] in owners:
+                made.between[edge] = owners[edge[0]]
+            elif edge[0] in run.inner:
+                made.between[edge] = None
         named = made._named()
         if named is None:
             return None
@@ -236,20 +248,18 @@ class Level:
                     found[edge] = t
         return found
 
-    def back(self, cotangents: Sequence[Any], call: Any) -> tuple[list[Any], bool]:
-        """What comes back to the inputs, part by part, to the tangents and to what is named; and
-        whether some is left to others.
+    def back(
+        self, cotangents: Sequence[Any], came: Left, later: Sequence[Level], leaves: bool
+    ) -> tuple[list[Any], Mapping[Edge, Any]]:
+        """What comes back to the inputs, part by part, to the tangents and to what is named; and,
+        if it ``leaves`` any, what others go on from: the ``later`` levels and the call.
 
-        ``call``: the call's function, if the backward under way comes to it yet.
+        ``came``: what was left to it.
         """
         run = self.run
         there = [(e, g) for e, g in zip(self.gradients, cotangents, strict=True) if g is not None]
-        (task, came), self.came = self.came, (-1, {})
-        if task == _task():
-            there += came.items()
-        later = [] if run.shown else run.before(self)
-        leaves = bool(later) or call is not None
-        between = self._ends(later, came if task == _task() else {}) if leaves else []
+        there += came.values.items()
+        between = self._ends(later, came.values) if leaves else []
         ends = [*self.named, *between]
         handles = Cut._ending(dict.fromkeys(ends))
         try:
@@ -259,12 +269,13 @@ class Level:
                 handle.remove()
         count = len(self.tangents) + len(self.named)
         left = {edge: g for edge, g in zip(between, found[count:], strict=True) if g is not None}
-        if later:
-            later[0].came = _task(), left
-        elif call is not None:
-            call.pending = _task(), run, left
         split = [[*parts.found[n], *[None] * count][:count] for n, count in self.reads.items()]
-        return [*itertools.chain.from_iterable(split), *found[:count]], leaves
+        return [*itertools.chain.from_iterable(split), *found[:count]], left
+
+    def left(self) -> Left:
+        """What was left to it in the backward under way."""
+        came, self.came = self.came, None
+        return came[1] if came is not None and came[0] == _task() else Left({})
 
     def _ends(self, later: Sequence[Level], came: Mapping[Edge, Any]) -> list[Edge]:
         """Where it ends, as ``later`` levels, or the call, go on; what ``came`` there before, too.
