@@ -68,8 +68,8 @@ class Slope(torch.autograd.Function):
             return level.back(given, came, later, leaves)
 
         found, left = _sloped(run, known, cotangents, back, above, came)
-        if level.saves and not _keeps_graph() and all(g is not None for g in cotangents):
-            if not torch.is_grad_enabled() and goes_everywhere():
+        if not (torch.is_grad_enabled() or _keeps_graph()) and goes_everywhere():
+            if all(g is not None for g in cotangents) and level.saves:
                 ctx.level = None  # all has run, which a backward that is asked for some does not
         if later:
             later[0].came = _task(), left

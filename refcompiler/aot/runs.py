@@ -9,6 +9,7 @@ first. That goes on from there with its own, so that each tensor between has all
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections import Counter
@@ -178,13 +179,12 @@ class Level:
         self.number = len(run.levels)
         self.node: Callable[[], Any] = _nothing  # of autograd, to a backward of which this is
         self.made: Sequence[Callable[[], Any]] = ()  # what the caller has of the gradients
-        self.functions: Collection[Any] = ()
+        self.functions: Mapping[Any, Sequence[Edge]] = {}
         self.between: dict[Edge, Level | None] = {}
         self.tangents: Mapping[Edge, torch.Tensor] = {}
         self.named: list[Edge] = []
         self.reads: Counter[int] = Counter()
         self.came: tuple[int, Left] | None = None  # in the backward with this number
-        self.saves = False
 
     @classmethod
     def of(
@@ -214,9 +214,7 @@ class Level:
         for level in above:
             made.reads += level.own_reads
         made.own_reads = own
-        made.saves = saves([*made.functions])
-        ends = [edge for node in made.functions for edge in node.next_functions]
-        for edge in (*made.gradients, *ends):
+        for edge in itertools.chain(made.gradients, *made.functions.values()):
             if edge[0] in owners:
                 made.between[edge] = owners[edge[0]]
             elif edge[0] in run.inner:
@@ -272,6 +270,11 @@ class Level:
         split = [[*parts.found[n], *[None] * count][:count] for n, count in self.reads.items()]
         return [*itertools.chain.from_iterable(split), *found[:count]], left
 
+    @functools.cached_property
+    def saves(self) -> bool:
+        """Whether any of its functions has saved anything."""
+        return saves([*self.functions])
+
     def left(self) -> Left:
         """What was left to it in the backward under way."""
         came, self.came = self.came, None
@@ -300,31 +303,32 @@ def _nothing() -> None:
 
 
 def edge_of(t: torch.Tensor) -> Edge:
+    if t.grad_fn is not None:
+        return t.grad_fn, t.output_nr
     if not t.requires_grad:
         return None, 0
     edge = get_gradient_edge(t)
     return edge.node, edge.output_nr
 
 
-def functions(roots: Sequence[Any], stops: Collection[Any]) -> dict[Any, None]:
-    """Those that autograd comes to from ``roots``, themselves functions, before ``stops``."""
-    found: dict[Any, None] = {}
+def functions(roots: Sequence[Any], stops: Collection[Any]) -> dict[Any, Sequence[Edge]]:
+    """Those that autograd comes to from ``roots``, themselves functions, before ``stops``, and
+    where they lead."""
+    found: dict[Any, Sequence[Edge]] = {}
     left = [*roots]
     while left:
         node = left.pop()
         if node is None or node in found or node in stops:
             continue
-        found[node] = None
-        left += [following for following, _ in node.next_functions]
+        found[node] = edges = node.next_functions
+        left += [following for following, _ in edges]
     return found
 
 
-def _reads(nodes: Collection[Any], inputs: Mapping[int, Edge]) -> Counter[int]:
+def _reads(nodes: Mapping[Any, Sequence[Edge]], inputs: Mapping[int, Edge]) -> Counter[int]:
     """How often functions lead to each of the inputs."""
     numbers = {edge: n for n, edge in inputs.items()}
-    return Counter(
-        numbers[edge] for node in nodes for edge in node.next_functions if edge in numbers
-    )
+    return Counter(numbers[e] for edges in nodes.values() for e in edges if e in numbers)
 
 
 def _is_whole(node: Any) -> bool:
