@@ -164,11 +164,11 @@ def _level(
     known = Level.of(run, levels, made, ends, others)
     if known is None:
         return None
-    level, named = known
+    level, slots = known
     run.levels.append(weakref.ref(level))
     given = [inputs[n] for n, count in level.reads.items() for _ in range(count)]
     references = {n: (Reference(t), edge_of(t)) for n, t in inputs.items()}
-    given += [*ends.values(), *named]
+    given += slots
     results = iter(_slope(level, references, *given, *[t.detach() for t in made]))
     own = [next(results) if t is not None and t.requires_grad else t for t in found]
     return own, Left(values, (level, *levels))

@@ -37,9 +37,9 @@ class Parts:
     def __init__(
         self,
         outputs: Sequence[torch.Tensor],
-        tensors: Mapping[int, torch.Tensor | GradientEdge],
+        tensors: Mapping[Any, torch.Tensor | GradientEdge],
     ):
-        self.found: dict[int, list[Any]] = {n: [] for n in tensors}
+        self.found: dict[Any, list[Any]] = {n: [] for n in tensors}
         self.handles: list[Any] = []
         if not tensors:
             return

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -48,7 +49,7 @@ class Run:
     count: int
     inputs: dict[int, Edge]
     repeated: Sequence[int]
-    inner: Collection[Any]
+    inner: Mapping[Any, Sequence[Edge]]
     own: Mapping[Edge, Key]
     named: Callable[[Sequence[Key]], Mapping[Key, torch.Tensor]]
     lead: Callable[[], list[Any]]  # has what comes to results go to the call's, by hooks
@@ -57,6 +58,12 @@ class Run:
     shown: bool = False  # whether there are gradients with a graph that no level has
     spent: bool = False  # whether a backward has freed anything of it
     leading: Sequence[Any] = ()  # the hooks
+
+    @functools.cached_property
+    def uses(self) -> Counter[Edge]:
+        """How often the run's functions lead to what the caller may have."""
+        edges = itertools.chain.from_iterable(self.inner.values())
+        return Counter(edge for edge in edges if edge in self.own)
 
     @classmethod
     def of(
@@ -97,7 +104,8 @@ class Run:
     def _whole(
         self, roots: Sequence[tuple[Edge, Any]], numbers: Sequence[int], keeps: bool
     ) -> list[Any]:
-        parts, _, found = self.back(roots, [], numbers, keeps)
+        read = {n: self.inputs[n] for n in numbers}
+        parts, _, found = self.back(roots, [], read, keeps)
         whole: list[Any] = [None] * self.count
         for n, g in zip(numbers, found, strict=True):
             whole[n] = g
@@ -107,21 +115,21 @@ class Run:
         self,
         roots: Sequence[tuple[Edge, Any]],
         ends: Sequence[Edge],
-        numbers: Sequence[int],
+        read: Mapping[Any, Edge],
         keeps: bool,
     ) -> tuple[Parts, Sequence[Any], Sequence[Any]]:
-        """The parts for the inputs with these numbers, what comes to ``ends``, and to the inputs.
+        """What comes to those that are ``read`` part by part, to ``ends``, and to the first again.
 
         ``keeps``: whether what runs may run again, though the backward under way frees it.
         """
-        read = {n: GradientEdge(*self.inputs[n]) for n in numbers}
         for handle in self.leading:
             handle.remove()
         grows = torch.is_grad_enabled()
         keeps = keeps or self.shown or grows or _keeps_graph()
         self.spent = self.spent or not (grows or _keeps_graph())
-        parts = Parts([_function(node) for (node, _), _ in roots], read)
-        wanted = [*[GradientEdge(*edge) for edge in ends], *read.values()]
+        targets = {name: GradientEdge(*edge) for name, edge in read.items()}
+        parts = Parts([_function(node) for (node, _), _ in roots], targets)
+        wanted = [*[GradientEdge(*edge) for edge in ends], *targets.values()]
         with torch._C._DisableAutocast(), as_around():
             found = torch.autograd.grad(
                 [GradientEdge(*edge) for edge, _ in roots],
@@ -183,6 +191,7 @@ class Level:
         self.between: dict[Edge, Level | None] = {}
         self.tangents: Mapping[Edge, torch.Tensor] = {}
         self.named: list[Edge] = []
+        self.slots: dict[Edge, int] = {}  # of tangents and what is named: how many parts
         self.reads: Counter[int] = Counter()
         self.came: tuple[int, Left] | None = None  # in the backward with this number
 
@@ -195,9 +204,10 @@ class Level:
         tangents: Mapping[Edge, torch.Tensor],
         left: Sequence[torch.Tensor],
     ) -> tuple[Level, list[torch.Tensor]] | None:
-        """A level and the tensors that are ``named``; None where there cannot be one.
+        """A level, and what its ``slots`` are of; None where there cannot be one.
 
-        ``left``: what was made besides, for others.
+        ``tangents``: the caller's, by the edges where ways end; ``left``: what was made besides,
+        for others.
         """
         made = cls(run, above, gradients)
         owners = {each: level for level in above for each in level.functions}
@@ -223,7 +233,12 @@ class Level:
         if named is None:
             return None
         made.named = [*named]
-        return made, [*named.values()]
+        slots = {**tangents, **named}
+        uses = Counter(run.uses)
+        for each in (made.functions, *[level.functions for level in above]):
+            uses.update(edge for edges in each.values() for edge in edges if edge in slots)
+        made.slots = {edge: uses[edge] + 1 for edge in slots}  # what is left for it comes first
+        return made, [t for edge, t in slots.items() for _ in range(made.slots[edge])]
 
     own_reads: Counter[int]
 
@@ -258,17 +273,20 @@ class Level:
         there = [(e, g) for e, g in zip(self.gradients, cotangents, strict=True) if g is not None]
         there += came.values.items()
         between = self._ends(later, came.values) if leaves else []
-        ends = [*self.named, *between]
-        handles = Cut._ending(dict.fromkeys(ends))
+        handles = Cut._ending(dict.fromkeys([*self.named, *between]))
+        read: dict[Any, Edge] = {n: run.inputs[n] for n in self.reads}
+        read |= {edge: edge for edge in self.slots}
         try:
-            parts, found, _ = run.back(there, [*self.tangents, *ends], [*self.reads], leaves)
+            parts, found, _ = run.back(there, between, read, leaves)
         finally:
             for handle in handles:
                 handle.remove()
-        count = len(self.tangents) + len(self.named)
-        left = {edge: g for edge, g in zip(between, found[count:], strict=True) if g is not None}
-        split = [[*parts.found[n], *[None] * count][:count] for n, count in self.reads.items()]
-        return [*itertools.chain.from_iterable(split), *found[:count]], left
+        left = {edge: g for edge, g in zip(between, found, strict=True) if g is not None}
+        split = []
+        for name, count in itertools.chain(self.reads.items(), self.slots.items()):
+            own = [g for edge, g in there if edge == name] if name in self.slots else []
+            split += _split([*own, *parts.found[name]], count)
+        return split, left
 
     @functools.cached_property
     def saves(self) -> bool:
@@ -296,6 +314,13 @@ class Level:
         own = {node for level in passed for node in level.functions}
         ends |= dict.fromkeys(edge for edge in came if edge[0] not in own)
         return [edge for edge in ends if edge not in self.named]
+
+
+def _split(parts: Sequence[Any], count: int) -> list[Any]:
+    """As many as ``count``, the last of which are None or, of more, their sum."""
+    if len(parts) <= count:
+        return [*parts, *[None] * (count - len(parts))]
+    return [*parts[: count - 1], functools.reduce(operator.add, parts[count - 1 :])]
 
 
 def _nothing() -> None:

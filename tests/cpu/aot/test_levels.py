@@ -1,0 +1,128 @@
+"""Derivatives of derivatives of one call, and what comes to them, in all combinations."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+import refcompiler
+
+
+def _one(x: Any, w: Any, b: Any) -> Any:
+    h = (x @ w + b).tanh()
+    return torch.nn.functional.softplus(h @ w).sum(-1)
+
+
+def _two(x: Any, w: Any, b: Any) -> Any:
+    h = torch.nn.functional.layer_norm(x @ w, (3,))
+    return h, (h * b).sigmoid(), h.t()
+
+
+#: Which leaves the first gradients are by, one after the other, and which are of squares.
+FIRST = [((0,), ()), ((2,), (2,)), ((0, 2), ()), ((0, 2), (0,)), ((0, 2), (0, 2))]
+#: What the second gradients are of, and what is computed last of: results, first and second.
+SECOND = ["g", "gu", "h"]
+LAST = ["G", "Gg", "Gu", "Ggu", "0", "1", "2", "0u", "0g"]
+
+
+def _leaves() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    shapes = (3, 3), (3, 3), (3,)
+    return [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in shapes]
+
+
+def _total(tensors: Any) -> torch.Tensor:
+    total: torch.Tensor = sum((t * t).sum() for t in tensors)
+    return total
+
+
+def _thirds(call: Any, first: Any, squares: Any, second: str, last: str) -> list[Any]:
+    leaves = _leaves()
+    found = call(*leaves)
+    results = [*found] if isinstance(found, tuple) else [found]
+    slopes = []
+    for n in first:
+        whole = _total(results) if n in squares else sum((t * 0.3).sum() for t in results)
+        slopes += torch.autograd.grad(whole, leaves[n], create_graph=True)
+    of = {"g": slopes, "gu": [*slopes, *results], "h": [slopes[0], results[0]]}[second]
+    more = torch.autograd.grad(_total(of), leaves, create_graph=True, allow_unused=True)
+    there = [t for t in more if t is not None]
+    parts = {
+        "G": there,
+        "g": slopes,
+        "u": results,
+        "0": there[:1],
+        "1": there[1:2],
+        "2": there[-1:],
+    }
+    _total([t for name in last for t in parts[name]]).backward()
+    return [*slopes, *more, *[t.grad for t in leaves]]
+
+
+@pytest.mark.parametrize("function", [_one, _two], ids=lambda f: f.__name__.strip("_"))
+def test_third_derivatives_have_eagers_bits_in_any_company(function: Any) -> None:
+    """A level leads to all that those above it do, and ways end at what the caller's lead on from:
+    without either some is lost, or comes twice."""
+    call = refcompiler.compile(function, backend="aot_eager", fullgraph=True)
+    compared = 0
+    for (first, squares), second, last in itertools.product(FIRST, SECOND, LAST):
+        case = first, squares, second, last
+        for got, wanted in zip(_thirds(call, *case), _thirds(function, *case), strict=True):
+            assert (got is None) == (wanted is None), case
+            assert got is None or torch.equal(got, wanted), case
+            compared += 1
+    assert compared > 900
+    assert refcompiler.counters()["uncompiled"] == 0
+
+
+def test_gradients_of_one_call_share_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a Jacobian run the graph once more, not once for each; what a backward has freed
+    serves no other."""
+    from refcompiler.aot import twice
+
+    runs: list[int] = []
+    run = twice.Derivable.run
+    monkeypatch.setattr(
+        twice.Derivable, "run", lambda self, *a, **k: runs.append(1) or run(self, *a, **k)
+    )
+    call = refcompiler.compile(_one, backend="aot_eager", fullgraph=True)
+    sides = []
+    for each in (call, _one):
+        leaves = _leaves()
+        result = each(*leaves)
+        rows = [torch.autograd.grad(y, leaves[0], create_graph=True)[0] for y in result]
+        _total([*rows, result]).backward(retain_graph=True)
+        rows += torch.autograd.grad(result.sum(), leaves[0], create_graph=True)
+        _total(rows).backward()
+        sides.append([*rows, *[t.grad for t in leaves]])
+    assert all(map(torch.equal, *sides)) and len(runs) == 1
+
+
+def test_a_row_that_is_dropped_leaves_nothing() -> None:
+    call = refcompiler.compile(_one, backend="aot_eager", fullgraph=True)
+    leaves = _leaves()
+    result = call(*leaves)
+    (row,) = torch.autograd.grad(result.sum(), leaves[0], create_graph=True)
+    node = result.grad_fn
+    assert node.second_run() is not None
+    del row
+    assert node.second_run() is None
+
+
+def test_a_gradient_by_a_tangent_that_leads_to_another_slope() -> None:
+    """The directional derivative of a derivative, as of two backwards."""
+    call = refcompiler.compile(_one, backend="aot_eager", fullgraph=True)
+    sides = []
+    for each in (call, _one):
+        leaves = _leaves()
+        v = torch.ones(3, dtype=torch.float64, requires_grad=True)
+        result = each(*leaves)
+        (back,) = torch.autograd.grad(result, leaves[0], v, create_graph=True)
+        (forward,) = torch.autograd.grad(back, v, torch.full_like(back, 0.5), create_graph=True)
+        (again,) = torch.autograd.grad(forward.sin().sum(), leaves[0], create_graph=True)
+        third = torch.autograd.grad(_total([again, forward, back]), [*leaves, v])
+        sides.append([back, forward, again, *third])
+    assert all(map(torch.equal, *sides))
