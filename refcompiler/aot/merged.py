@@ -85,14 +85,16 @@ _slope = super(torch.autograd.Function, Slope).apply
 
 def gradients(
     run: Run, inputs: Sequence[Any], tangents: Sequence[Any], unwanted: Collection[int]
-) -> list[Any]:
-    """Those of the call's ``inputs`` but for the ``unwanted``, with a graph; then their parts."""
+) -> list[Any] | None:
+    """Those of the call's ``inputs`` but for the ``unwanted``, with a graph; then their parts.
 
-    def back(given: Sequence[Any]) -> tuple[list[Any], Mapping[Edge, Any]]:
-        return run.gradients(given, unwanted), {}
-
+    None: they cannot be as of one function.
+    """
     with torch.enable_grad():
-        return _sloped(run, {n: inputs[n] for n in run.inputs}, tangents, back)[0]
+        own, ends = _closed(tangents)
+        known = {n: inputs[n] for n in run.inputs}
+        made = _level(run, known, ends, run.gradients(own, unwanted), {}, (), _NOTHING)
+    return None if made is None else made[0]
 
 
 def rest(run: Run, inputs: Sequence[Any] | None, tangents: Sequence[Any], came: Left) -> list[Any]:
@@ -114,8 +116,8 @@ def _sloped(
     inputs: Mapping[int, torch.Tensor] | None,
     tangents: Sequence[Any],
     back: Callable[[Sequence[Any]], tuple[list[Any], Mapping[Edge, Any]]],
-    above: Sequence[Level] = (),
-    came: Left = _NOTHING,
+    above: Sequence[Level],
+    came: Left,
 ) -> tuple[list[Any], Left]:
     """Gradients that ``back(tangents)`` gives, as of one function if they have a graph, and what it
     leaves to others.
@@ -127,9 +129,7 @@ def _sloped(
         found, values = back(tangents)
         return found, Left(values)
     if inputs is not None and not run.shown and not has_batch(tangents):
-        # Its ways end at others, that none of the caller's lead on from.
-        own = [t.detach().requires_grad_() if _tracked(t) else t for t in tangents]
-        ends = {edge_of(t): g for t, g in zip(own, tangents, strict=True) if _tracked(t)}
+        own, ends = _closed(tangents)
         made = _level(run, inputs, ends, *back(own), above, came)
         if made is not None:
             return made
@@ -138,6 +138,12 @@ def _sloped(
     run.show()
     found, values = back(tangents)
     return found, Left(values)
+
+
+def _closed(tangents: Sequence[Any]) -> tuple[list[Any], dict[Edge, torch.Tensor]]:
+    """Others in their places, at which ways end, since the caller's lead on; and these by edges."""
+    own = [t.detach().requires_grad_() if _tracked(t) else t for t in tangents]
+    return own, {edge_of(t): g for t, g in zip(own, tangents, strict=True) if _tracked(t)}
 
 
 def _level(

@@ -284,7 +284,9 @@ class Derivable:
                 run = self._run_of(call, inputs, state, joined, places)
                 self.merges = run is not None
             if run is not None:
-                return merged.gradients(run, inputs, tangents, unwanted)
+                found = merged.gradients(run, inputs, tangents, unwanted)
+                if found is not None:
+                    return found
         absent = (*[g is None for g in tangents], *unwanted)
         while True:
             keeping = self.keeping.get(absent, set())

@@ -126,3 +126,23 @@ def test_a_gradient_by_a_tangent_that_leads_to_another_slope() -> None:
         third = torch.autograd.grad(_total([again, forward, back]), [*leaves, v])
         sides.append([back, forward, again, *third])
     assert all(map(torch.equal, *sides))
+
+
+def _squared(x: Any, w: Any, b: Any) -> Any:
+    h = (x @ w * b).exp()
+    return h, h.sin().sum()
+
+
+def test_hooks_on_a_result_that_nobody_has_are_told_of_what_slopes_bring() -> None:
+    call = refcompiler.compile(_squared, backend="aot_eager", fullgraph=True)
+    sides = []
+    for each in (call, _squared):
+        told: list[Any] = []
+        leaves = _leaves()
+        h, total = each(*leaves)
+        h.register_hook(lambda g, told=told: told.append(g.detach().clone()))
+        (slope,) = torch.autograd.grad(total + h.sum(), leaves[0], create_graph=True)
+        del h
+        found = torch.autograd.grad(_total([slope]) + total, leaves)
+        sides.append([*told, *found])
+    assert len(sides[0]) == 5 and all(map(torch.equal, *sides))
