@@ -595,10 +595,9 @@ def to_float8_e4m3fn(x, native, most=0x7F):
     """The byte of the nearest, halves to even; where that would be 480 or more it is ``most``, nan
     or 448 as in eager: the device's instruction, if it has one (``native``), knows 448 alone."""
     if native and not INTERPRETED:
-        found = x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
-        if most == 0x7F:
-            found = tl.where(tl.abs(x) > 464.0, 0x7F, found).to(tl.uint8)
-        return found
+        if most == 0x7F:  # of numbers: bytes that lie in words would have to be taken apart
+            x = tl.where(tl.abs(x) > 464.0, float("nan"), x)
+        return x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
     else:
         word = x.to(tl.uint32, bitcast=True)
         size = word & 0x7FFFFFFF

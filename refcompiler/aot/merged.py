@@ -28,7 +28,7 @@ from refcompiler.aot.kept import FREED
 from refcompiler.aot.ports import Key
 from refcompiler.aot.reads import Parts, saves
 from refcompiler.aot.stages import Cut
-from refcompiler.aot.wanted import asked
+from refcompiler.aot.wanted import asked, caller
 from refcompiler.reentrant import as_around
 
 _task = torch._C._current_graph_task_id
@@ -146,7 +146,7 @@ class Slope(torch.autograd.Function):
         call = run.call()
         found = run.back(cotangents, call is not None and not run.shown and _merges(call))
         if run.saves and not _keeps_graph() and all(g is not None for g in cotangents):
-            if all(inputs is not None and not inputs for inputs in asked(sys._getframe(1))):
+            if all(inputs is not None and not inputs for inputs in asked(caller())):
                 ctx.run = None  # all has run, which a backward that is asked for some does not
         return (None, None, *found, *(None,) * ctx.count)
 

@@ -60,6 +60,14 @@ def _is_edge_of(each: Any, t: torch.Tensor) -> bool:
     return bool(each.node is t.grad_fn and each.output_nr == t.output_nr)
 
 
+def caller() -> FrameType | None:
+    """Who has called what calls this; None: autograd, in a device's thread, where it begins."""
+    try:
+        return sys._getframe(2)
+    except ValueError:
+        return None
+
+
 def asked(frame: FrameType | None) -> Iterator[Sequence[Any] | None]:
     """What a backward was asked for that may be the one that ``frame`` began; None: unknown."""
     if frame is not None:
