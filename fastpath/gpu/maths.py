@@ -468,6 +468,20 @@ def pow_uint(x, y):
 
 
 @triton.jit
+def part(word, place, pointer):
+    """Of each word the element ``place``, as what ``pointer`` leads to."""
+    kind: tl.constexpr = pointer.dtype.element_ty
+    bits: tl.constexpr = kind.primitive_bitwidth
+    found = word >> (place * bits)
+    if bits == 8:
+        return found.to(tl.uint8).to(kind, bitcast=True)
+    elif bits == 16:
+        return found.to(tl.uint16).to(kind, bitcast=True)
+    else:
+        return found.to(tl.uint32).to(kind, bitcast=True)
+
+
+@triton.jit
 def philox_words(seed, counter, index):
     """The generator's four words at ``counter`` and ``index``, as unsigned integers of 32 bits.
 
@@ -590,15 +604,27 @@ def philox_log_apart(seed, counter, index, step):
     return _log_of_unit(a), _log_of_unit(b), _log_of_unit(c), _log_of_unit(d)
 
 
+NAN_BEYOND = tl.constexpr(
+    "{ .reg .pred beyond; .reg .f32 size; abs.f32 size, $1; setp.gt.f32 beyond, size, 0f43E80000; "
+    "selp.f32 $0, 0f7FFFFFFF, $1, beyond; }"
+)
+
+
+@triton.jit
+def _nan_beyond_464(x):
+    """Of float32: before bytes are made, which lie four to a register, and by instructions that
+    stay together: apart they held registers, and half as many programs would run."""
+    return tl.inline_asm_elementwise(NAN_BEYOND, "=f,f", [x], tl.float32, True, 1)
+
+
 @triton.jit
 def to_float8_e4m3fn(x, native, most=0x7F):
     """The byte of the nearest, halves to even; where that would be 480 or more it is ``most``, nan
     or 448 as in eager: the device's instruction, if it has one (``native``), knows 448 alone."""
     if native and not INTERPRETED:
-        found = x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
         if most == 0x7F:
-            found = tl.where(tl.abs(x) > 464.0, 0x7F, found).to(tl.uint8)
-        return found
+            x = _nan_beyond_464(x)
+        return x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
     else:
         word = x.to(tl.uint32, bitcast=True)
         size = word & 0x7FFFFFFF

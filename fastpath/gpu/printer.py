@@ -12,6 +12,7 @@ from fastpath.gpu.reach import WIDE
 from fastpath.gpu.stages import Stages
 from fastpath.gpu.tiling import blocks_of, blocks_text
 from fastpath.gpu.words import WORDS, either_way
+from fastpath.ir.expr import Expr
 from fastpath.ir.size import Size, divides, known
 from fastpath.schedule.kernel import Stage
 
@@ -174,10 +175,7 @@ class Printer(Stages):
     def _work(self) -> None:
         """All that is done with the points ``x``."""
         plan = self.plan
-        if self.masked:
-            self.line(f"x_in = x < {self.number(plan.x_points)}")
-        self._decode(plan.x, "x")
-        self._rows()
+        self._points_of_x()
         if plan.y is not None:
             block = plan.y_block
             self.line(f"y = (y_number * {block} + {self.lanes(block)})[:, None]")
@@ -205,6 +203,12 @@ class Printer(Stages):
                 continue
             self._stage(stages.pop(0))
 
+    def _points_of_x(self) -> None:
+        if self.masked:
+            self.line(f"x_in = x < {self.number(self.plan.x_points)}")
+        self._decode(self.plan.x, "x")
+        self._rows()
+
     def _look_ahead(self, stages: Sequence[Stage]) -> None:
         """Which elements of a row the first of ``stages`` is not the only one to read."""
         if self._one_row():
@@ -220,8 +224,28 @@ class Printer(Stages):
         blocks = plan.stripe // plan.piece
         self.line(f"stripe = program // {blocks}")
         self.line(f"first = program % {blocks} * {plan.piece}")
+        read = [self._read_of_piece(part) for part in range(WORDS)]
         for part in range(WORDS):
-            self.part, self.known, self.stored, self.words = part, {}, {}, {}
-            start = f"stripe * {WORDS * plan.stripe} + {part * plan.stripe} + first"
-            self.line(f"x = {start} + {self.lanes(plan.piece)}")
+            self._begin_piece(part)
+            self.known.update(read[part])
             self._work()
+
+    def _begin_piece(self, part: int) -> None:
+        plan = self.plan
+        self.part, self.known, self.stored, self.words = part, {}, {}, {}
+        start = f"stripe * {WORDS * plan.stripe} + {part * plan.stripe} + first"
+        self.line(f"x = {start} + {self.lanes(plan.piece)}")
+
+    def _read_of_piece(self, part: int) -> dict[Expr, str]:
+        """What is read at the points of a piece. All of a block is on its way from memory before
+        words are computed and anything is stored: behind that the compiler moves no load."""
+        loads = dict.fromkeys(e for stage in self.kernel.stages for e in stage.loads())
+        found = [e for e in loads if not e.args[1].lookups() and e.args[0] not in self.written]
+        if not found:
+            return {}
+        self._begin_piece(part)
+        self._points_of_x()
+        names = {e: self.fresh() for e in found}
+        for e, name in names.items():
+            self.line(f"{name} = {self.text(e)}")
+        return names

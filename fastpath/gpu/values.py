@@ -15,6 +15,7 @@ from fastpath.gpu.groups import one_for_all, popular
 from fastpath.gpu.ranges import COMPARISONS, Ranges
 from fastpath.gpu.reach import is_wide
 from fastpath.gpu.rows import VECTOR, flatten
+from fastpath.gpu.strided import part_of
 from fastpath.gpu.tiling import Tiling, keeps_lanes
 from fastpath.gpu.words import DRAWN, WORDS, shared
 from fastpath.ir.expr import Expr, const
@@ -42,6 +43,7 @@ class Values(Lines):
         self.kernel, self.plan = kernel, plan
         self.place = {b.name: n for n, b in enumerate(kernel.buffers)}
         self.dtype = {b.name: b.dtype for b in kernel.buffers}
+        self.written = {b.name for b in kernel.buffers if b.written}
         self.wide = is_wide(kernel, plan)
         self.ranges = Ranges()
         self.masked = True  # whether the points of x may be outside
@@ -64,6 +66,7 @@ class Values(Lines):
         self.words: dict[Expr, str] = {}  # random ones, of 32 bits
         self.apart: dict[Expr, list[str]] = {}  # those of the four pieces of a stripe
         self.part = 0  # which of these is printed
+        self.aligned = True  # whether buffers begin with vectors
         self.grouped = False  # whether the points of x are groups of neighbours: see turns.py
         self.assumed: dict[Expr, bool] = {}  # what is decided for all points, where it is printed
         self.stored: dict[tuple[str, Index], str] = {}
@@ -226,7 +229,7 @@ class Values(Lines):
         """Of ``x``, ``y`` and ``r``, what the value changes with."""
         found = self._varying.get(e)
         if found is None:
-            if e.op == "load":
+            if e.op in ("load", "word"):
                 found = self._kinds(e.args[1])
             elif e.op == "guarded":
                 found = self._kinds(e.args[1]) | self.varying(e.args[2])
@@ -401,12 +404,34 @@ class Values(Lines):
             return held
         along = self._in_groups(index)
         if along is None:
-            return self._load_from(buffer, index)
+            return self._load_part(buffer, index) or self._load_from(buffer, index)
         before = self.axes, self.masks
         self._first_ones(along)
         text = self._load_from(buffer, index)
         self.axes, self.masks = before
         return f"m.spread({text}, {self._vector_points()}, {int(along == 'r')})"
+
+    def _load_part(self, buffer: str, index: Index) -> str | None:
+        """An element of a word that neighbours read side by side, if they do (strided.py)."""
+        plan, dtype = self.plan, self.dtype[buffer]
+        axes = plan.x if self._side() == "x" else plan.r
+        if not self.aligned or self.grouped or not axes or dtype in ("bool", "float64", "int64"):
+            return None
+        if plan.y is not None or plan.start is not None or plan.sized or buffer in self.written:
+            return None
+        part = part_of(index, axes[-1], itemsize(dtype))
+        if part is None:
+            return None
+        name = Expr("word", (buffer, part.word), f"int{part.bits}")
+        if name not in self.known:
+            self.known[name] = self.fresh()
+            kind = f"tl.pointer_type(tl.uint{part.bits})"
+            place = f"p{self.place[buffer]}.to({kind}) + ({self.index(part.word)})"
+            mask = self._mask(self._kinds(index))
+            self.line(f"{self.known[name]} = tl.load({place}{mask}{self._kept(buffer, index)})")
+        of = f"{self.known[name]}, {self.index(part.place)}, p{self.place[buffer]}"
+        text = f"m.part({of})"
+        return f"{text}.to(tl.float32)" if dtype in REDUCED else text
 
     def _load_from(self, buffer: str, index: Index) -> str:
         pointer, mask = self._place(buffer, index, store=False)

@@ -164,4 +164,6 @@ def print_kernel(kernel: Kernel, aligned: bool = True) -> Printed:
     plan = tiling(kernel)
     if not aligned:
         plan = dataclasses.replace(plan, start=None, group=1)
-    return printer_of(kernel, plan).print()
+    printer = printer_of(kernel, plan)
+    printer.aligned = aligned
+    return printer.print()

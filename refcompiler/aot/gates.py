@@ -24,7 +24,7 @@ import torch
 from refcompiler.aot.between import Between, Written
 from refcompiler.aot.coming import comes
 from refcompiler.aot.ports import INPUT, RESULT, Key, call_of
-from refcompiler.aot.wanted import asks_within, inputs_of
+from refcompiler.aot.wanted import asks_within, caller, inputs_of
 from refcompiler.weak import Reference
 
 REFUSED = (
@@ -307,7 +307,7 @@ class _OfGradients(OrderedDict[int, Callable[..., Any]]):
     def __setitem__(self, number: int, hook: Callable[..., Any]) -> None:
         def of_gradient(gradient: Any) -> Any:
             call, edge = self.call(), (self.node(), self.at)
-            if call is not None and not comes(call, self.number, edge, sys._getframe(1)):
+            if call is not None and not comes(call, self.number, edge, caller()):
                 return None
             whole = self.whole(gradient)
             found = None if whole is None else hook(whole)

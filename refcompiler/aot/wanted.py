@@ -21,6 +21,7 @@ _GRAD_FN = operator.attrgetter("grad_fn")
 _INPUTS = 3  # their place after the tensors that it begins with
 #: What that frame puts into the state that autograd's threads take over; torch 2.11 puts nothing.
 _KEY = "context"
+_TELLS = _KEY in _ENGINE.co_consts
 
 
 def asks_within(first: int, last: int, frame: FrameType) -> bool:
@@ -61,24 +62,38 @@ def _is_edge_of(each: Any, t: torch.Tensor) -> bool:
     return bool(each.node is t.grad_fn and each.output_nr == t.output_nr)
 
 
+def caller() -> FrameType | None:
+    """Who has called what calls this; None: autograd, in a device's thread, where it begins."""
+    try:
+        return sys._getframe(2)
+    except ValueError:
+        return None
+
+
 def asked(frame: FrameType | None) -> Iterator[Sequence[Any] | None]:
     """What a backward was asked for that may be the one that ``frame`` began; None: unknown."""
     if frame is not None:
         yield asked_by(frame)
         return
-    if not torch._C._is_key_in_tls(_KEY):
+    if _TELLS and not torch._C._is_key_in_tls(_KEY):
         yield None
         return
     found = False  # a device's thread: the caller waits in another one
-    for current in sys._current_frames().values():
-        frame = current
-        while frame is not None:
-            if frame.f_code is _ENGINE:
-                found = True
-                yield _inputs(frame)
-            frame = frame.f_back
+    for waiting in _waiting():
+        found = True
+        yield _inputs(waiting)
     if not found:
         yield None
+
+
+def _waiting() -> Iterator[FrameType]:
+    """The frames that wait for autograd's engine, in any thread."""
+    for current in sys._current_frames().values():
+        frame: FrameType | None = current
+        while frame is not None:
+            if frame.f_code is _ENGINE:
+                yield frame
+            frame = frame.f_back
 
 
 def asked_by(frame: FrameType) -> Sequence[Any] | None:
@@ -114,5 +129,7 @@ def edges_of(tensors: Sequence[Any]) -> Iterator[tuple[Any, int]]:
 
 def roots(frame: FrameType | None) -> Iterator[tuple[Any, int]]:
     """Where the backward that ``frame`` began begins, as :func:`edges_of`; none where unknown."""
+    if frame is None and len(waiting := [*_waiting()]) == 1:  # a device's thread
+        (frame,) = waiting
     if frame is not None and frame.f_code is _ENGINE:
         yield from edges_of(frame.f_locals["t_outputs"])

@@ -138,6 +138,22 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
             ],
             [last],
         ),
+        # Every other element, or fourth: parts of words, the last of which ends behind the tensor.
+        "apart": (
+            lambda x: [
+                *(F.pixel_unshuffle(x, 2), x[..., ::2] * 2, x[..., 1::4] + x[..., 3::4]),
+                *(x[..., 1::2].amax(-1), x[..., ::4].sum(-1), F.max_pool2d(x, 2)),
+                *(x.flatten()[1::2].clone(), x.flatten()[2::4].neg()),
+            ],
+            [torch.randn(1, 3, 14, 20, generator=generator)],
+        ),
+        "apart, integers": (
+            lambda a, b, c, d: [t[:, n::step] + n for t in (a, b, c, d) for n, step in STEPS],
+            [
+                torch.randint(-99, 99, (7, 37), generator=generator).to(dtype)
+                for dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
+            ],
+        ),
         "in turns": (
             in_turns,
             [x[:, :36].contiguous(), x[0, :18].clone()],
@@ -147,6 +163,9 @@ def cases() -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]]]:
             [wide],
         ),
     }
+
+
+STEPS = ((0, 2), (1, 2), (0, 4), (3, 4))
 
 
 def main() -> None:
