@@ -80,8 +80,9 @@ class Watching(Runner):
         if any(t._version != version for t, version in shared) and not _moves_nothing(name):
             raise Unsupported("a tensor that is written to overlaps itself")
         if shared:
+            held = {memory(t) for t, _ in shared}  # no view is what ``detach`` gives, here
             for t in result if isinstance(result, (list, tuple)) else [result]:
-                if isinstance(t, torch.Tensor) and t._is_view():
+                if isinstance(t, torch.Tensor) and (t._is_view() or memory(t) in held):
                     self.below[id(t)] = t
         if name == "unfold" and self._has_no_way_back(n):
             self.below[id(result)] = result

@@ -99,3 +99,19 @@ def test_what_is_read_while_it_is_written() -> None:
         x = torch.arange(4.0) * seed
         found, expected = run(x.clone()), program(x.clone())
         assert all(map(torch.equal, found, expected))
+
+
+def test_a_write_to_what_is_detached_from_an_expanded_tensor() -> None:
+    def program(x: torch.Tensor) -> Any:
+        part = x[1][::2]
+        part.detach().mul_(-1.5)
+        return part, x * 1
+
+    refcompiler.reset()
+    run = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for seed in (1.0, 2.0):
+        sides = []
+        for each in (run, program):
+            one = torch.full((1, 4), seed)
+            sides.append([*each(one.expand(3, 4)), one])
+        assert all(map(torch.equal, *sides))
