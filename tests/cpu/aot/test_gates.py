@@ -572,6 +572,23 @@ def test_a_part_whose_gradient_is_zeros_whatever_comes() -> None:
         assert sides[0] == sides[1]
 
 
+def test_stages_where_tracing_made_sizes_constants() -> None:
+    """The first trace reads the symbols by then, the second has numbers in their places."""
+
+    def program(x: Any) -> Any:
+        x.mul_(2)
+        return torch._foreach_abs([x, x.expand(2, *x.shape)])[1]
+
+    call, _ = _compiled(program, "aot_eager", dynamic=True)
+    for length in (3, 5):
+        sides = []
+        for each in (call, program):
+            x = torch.arange(-4.0, length).requires_grad_() * 1
+            y = each(x)
+            sides.append([y, *torch.autograd.grad(y, x, torch.ones_like(y))])
+        assert all(map(torch.equal, *sides))
+
+
 def test_gradients_by_results_alone_are_computed_of_the_calls_results() -> None:
     def program(x: Any) -> Any:
         y = x.tanh()
