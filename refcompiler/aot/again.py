@@ -18,6 +18,7 @@ from torch.utils._device import DeviceContext
 from refcompiler.aot.currents import is_current
 from refcompiler.aot.joint import FORWARD, PHASE, Joint
 from refcompiler.aot.partition.split import Parts, Unsaved, finished
+from refcompiler.shapes.node import SYMBOLS
 
 Signatures = Mapping[str, Any]
 
@@ -32,7 +33,13 @@ def _is_early(node: Node) -> bool:
 
 
 def _signature(node: Node) -> Any:
-    return node.target, [n.name for n in node.all_input_nodes]
+    return node.target, [n.name for n in node.all_input_nodes if not _is_constant(n)]
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether it is a size that the first trace has made a constant, which no later one reads."""
+    value = node.meta.get("val")
+    return type(value) in SYMBOLS and value.node.maybe_as_int() is not None
 
 
 def backward_like(

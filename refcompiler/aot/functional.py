@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot.draws import normal_in_gaps
 from refcompiler.aot.effects import checks
 from refcompiler.aot.nodes import functionally, kind_of, traces_plainly
+from refcompiler.aot.restoring import OTHERS
 from refcompiler.aot.statistics import write_statistics, writes_statistics
 from refcompiler.aot.sums import ADD, Sums
 from refcompiler.dispatching import DispatchMode, dispatch_of
@@ -78,6 +79,11 @@ class FunctionalMode(DispatchMode, FunctionalTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         func = _PARTS.get(func, func)
+        if func in OTHERS and type(args[0]) is FunctionalTensor:
+            with self:
+                other = OTHERS[func](*args, **(kwargs or {}))
+            if other is not None:
+                return other
         is_usual, views = kind_of(func)
         if is_usual and traces_plainly() and all(t is FunctionalTensor for t in types):
             made = functionally(self, func, args, kwargs or {}, views)

@@ -186,7 +186,8 @@ class Gates:
     @staticmethod
     def _arguments(node: Any, program: Any, asked: int) -> list[Any]:
         """What the ``program`` of a part takes, which may read nothing that is freed by then."""
-        if any(mask & asked for mask in program.shares.masks):
+        shares = program.shares
+        if shares.loose or any(mask & asked for mask in shares.masks):
             found, _, _ = program.taken(node, asked)
             return found
         return [*node.numbers, *[None] * program.tensors]

@@ -267,8 +267,10 @@ class Program:
             left = node.left  # behind a backward of other outputs
             spent = left.spent if left else 0
             tensors = left.take(asked) if left else self.unwritten(node, asked)
+            if tensors and any(tensors[n] is None for n in self.shares.loose):
+                raise
             if tensors is None:
-                if self.shares.repeats(asked, asked):
+                if self.shares.loose or self.shares.repeats(asked, asked):
                     raise
                 tensors, spent = [None] * self.tensors, self.every
             arguments = [*node.numbers, *tensors]

@@ -77,8 +77,26 @@ class Shares:
                 marked.add(node)
         #: What a region that is computed again may write to, whatever comes.
         self.always = {n for t, n in self.places.items() if is_current(t)}
+        self.loose = self._read_for_none(backward)
+        self.always |= self.loose
         self.masks = {mask for mask, _ in self.steps}
         self.known: dict[int, Kept | None] = {}
+
+    def _read_for_none(self, backward: GraphModule) -> set[int]:
+        """Saved tensors of which gradients are made that are the same whatever comes: zeros."""
+        output = backward.graph.output_node()
+        found = [n for n in output.all_input_nodes if n in self.reading]
+        return {self.places[n] for n in self._sources(found) if n in self.places}
+
+    def _sources(self, nodes: list[Node]) -> set[Node]:
+        """These, and what they are made of."""
+        left, seen = list(nodes), set(nodes)
+        while left:
+            for n in left.pop().all_input_nodes:
+                if n in self.reading and n not in seen:
+                    seen.add(n)
+                    left.append(n)
+        return seen
 
     def repeats(self, asked: int, spent: int) -> bool:
         """Whether the tangents ``asked`` reach what read saved tensors for those ``spent``.
@@ -95,13 +113,8 @@ class Shares:
 
     def needed(self, asked: int) -> set[int]:
         """The saved tensors that the parts of the tangents ``asked`` read."""
-        left = [n for mask, sources in self.steps if mask & asked for n in sources]
-        seen = set(left)
-        while left:
-            for n in left.pop().all_input_nodes:
-                if n in self.reading and n not in seen:
-                    seen.add(n)
-                    left.append(n)
+        read = [n for mask, sources in self.steps if mask & asked for n in sources]
+        seen = self._sources(read)
         return {self.places[n] for n in seen if n in self.places} | self.always
 
     def after(self, spent: int) -> Kept | None:

@@ -12,6 +12,7 @@ from refcompiler.aot.inputs import Runner, Unsupported, is_outdated
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.packing import Writes, takes_data
 from refcompiler.aot.regions.table import OBSERVED
+from refcompiler.aot.restoring import leaves_gaps
 from refcompiler.aot.views import has_gaps_or_overlaps
 from refcompiler.fakes.overlap import Written, memory, overlaps_itself
 from refcompiler.shapes.known import same
@@ -25,6 +26,9 @@ def edge(t: torch.Tensor) -> Any:
 
 
 _PLAIN = (FakeTensor, torch.nn.Parameter)
+
+#: Whose kernels read other operands while they write, and do not look if these share memory.
+_READS_WHILE_IT_WRITES = frozenset({"masked_scatter_", "addmm_", "baddbmm_"})
 
 
 class Watching(Runner):
@@ -50,6 +54,9 @@ class Watching(Runner):
             self.writes.before(given)
         if name == "set_":
             self._check_set(n, given)
+        elif name in _READS_WHILE_IT_WRITES:
+            if memory(given[0]) in map(memory, given[1:]):
+                raise Unsupported(f"{name} reads the memory that it writes to")
         elif name == "gradient_hook":
             self.hooked.add(edge(given[0]))
         bases = [t._base for t in given if isinstance(t, torch.Tensor) and t._is_view()]
@@ -73,9 +80,12 @@ class Watching(Runner):
         if any(t._version != version for t, version in shared) and not _moves_nothing(name):
             raise Unsupported("a tensor that is written to overlaps itself")
         if shared:
+            held = {memory(t) for t, _ in shared}  # no view is what ``detach`` gives, here
             for t in result if isinstance(result, (list, tuple)) else [result]:
-                if isinstance(t, torch.Tensor) and t._is_view():
+                if isinstance(t, torch.Tensor) and (t._is_view() or memory(t) in held):
                     self.below[id(t)] = t
+        if name == "unfold" and self._has_no_way_back(n):
+            self.below[id(result)] = result
         if isinstance(result, torch.Tensor) and not isinstance(result, _PLAIN):
             raise Unsupported(f"the graph makes a tensor subclass ({type(result).__name__})")
         return result
@@ -86,6 +96,10 @@ class Watching(Runner):
         if id(t) in self.below or shares_elements(t):
             return True
         return bool(self.spread) and isinstance(t, torch.Tensor) and memory(t) in self.spread
+
+    def _has_no_way_back(self, n: torch.fx.Node) -> bool:
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        return leaves_gaps(*args, **kwargs)
 
     def _check_set(self, n: torch.fx.Node, given: Sequence[Any]) -> None:
         if len(given) != 2 or len(n.args) != 2 or n.kwargs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import types
 from types import CellType, FunctionType, MemberDescriptorType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,7 +14,7 @@ from refcompiler.capture.class_attributes import SLOT_TYPES
 from refcompiler.capture.door import version_of
 from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import is_heap, is_property, namespace_of
-from refcompiler.capture.signals import Break
+from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.state import leaves
 from refcompiler.capture.subclasses import find_own, is_data_descriptor
 from refcompiler.capture.values import DELETED, External, Lazy, Literal, Rethrown, Run, Unread
@@ -92,11 +92,30 @@ def _is_same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
         )
 
 
+class GivenContents(NamedTuple):
+    """What stands for the tensor, and of it then: writes, what made it, the instruction."""
+
+    fake: torch.Tensor
+    version: int
+    made_by: Any
+    step: int
+
+    def writes(self) -> int:
+        """Those since. What autograd sees of them has no place but the tensor itself."""
+        with torch._C.DisableTorchFunction():
+            made_by = self.fake.grad_fn
+        if made_by is not self.made_by:
+            why = "a tensor whose data were set is written to, as autograd sees"
+            raise Restart(self.step, "operation-not-modelled", why)
+        return version_of(self.fake) - self.version
+
+
 class Assignment(Attributes):
     """The hooks that assign and delete attributes in the symbolic domain."""
 
-    #: By id, the fakes of tensors from outside whose data were set, and their versions then.
-    given_contents: dict[int, tuple[torch.Tensor, int]]
+    #: By id, of tensors from outside whose data were set.
+    given_contents: dict[int, GivenContents]
+    steps: int  # of the root frame, by now
 
     def setattr(self, value: Any, name: str, new: Any) -> None:
         self.finish(self.assign(value, name, new))
@@ -170,13 +189,18 @@ class Assignment(Attributes):
         goes_on = not value.requires_grad or (replaced is not None and same)
         node = recorder.node_of(new.data) if goes_on else None
         with torch._C.DisableTorchFunction():
+            if replaced is not None and replaced.meta.get("example_value") is value:
+                replaced.meta["example_value"] = value.detach()  # it lies as it did
             value.data = new
         if node is not None and not value.requires_grad:
             recorder.root.nodes[id(value)] = node
         elif node is not None:
             recorder.add("call_function", with_contents, (replaced, node), {}, value)
         if real is not None:
-            self.given_contents.setdefault(id(real), (value, version_of(value)))
+            with torch._C.DisableTorchFunction():
+                made_by = value.grad_fn
+            given = GivenContents(value, version_of(value), made_by, self.steps)
+            self.given_contents.setdefault(id(real), given)
             self.write(External(real, self.fakes_of_inputs[id(value)]), "data", new)
 
     def set_plain(self, value: Any, name: str, new: Any) -> bool:

@@ -46,11 +46,20 @@ class _Result(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, t: torch.Tensor) -> torch.Tensor:
-        return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
+        made = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
+        offset = t.storage_offset()
+        return _moved(made, offset) if offset else made
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         return gradient
+
+
+def _moved(t: torch.Tensor, offset: int) -> torch.Tensor:
+    """A stand-in that begins at ``offset`` in memory, and is a view of nothing."""
+    with torch.no_grad():
+        flat = torch.empty(offset + t.numel(), dtype=t.dtype, device=t.device)
+        return flat.as_strided(t.shape, t.stride(), offset).detach()
 
 
 class History:
@@ -491,6 +500,8 @@ class Sizes:
             mode,
         ):
             fake = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+            if offset := value.storage_offset():  # which is no symbol; see ``gathers.py``
+                fake = _moved(fake, offset)
             if value.requires_grad:
                 fake.requires_grad_()
                 if not value.is_leaf:

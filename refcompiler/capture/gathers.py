@@ -130,6 +130,16 @@ def _offset(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     return NotImplemented
 
 
+@operation("as_strided", "as_strided_", "as_strided_scatter", "as_strided_copy")
+def _strided(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
+    """A place that is said counts from the beginning of memory, which an input may begin behind."""
+    last = 4 if getattr(function, "__name__", "") == "as_strided_scatter" else 3
+    offset = m.force(kwargs.get("storage_offset", args[last] if len(args) > last else None))
+    if offset is not None:
+        m.recorder.metadata("storage_offset", m.force(args[0] if args else kwargs["input"]))
+    return NotImplemented
+
+
 def check_gathers(recorder: Any, outputs: Sequence[torch.fx.Node]) -> None:
     """End the graph before a gather that is no copy in the program's eyes, or make it the view."""
     if not recorder.gathers:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from refcompiler.capture.door import version_of
 from refcompiler.capture.lookup import find, is_heap, namespace_of
 from refcompiler.capture.values import DELETED, External
 from refcompiler.guards.sources import (
@@ -117,8 +116,7 @@ class Objects(Writing):
 
     def _count_writes(self, owner: int) -> None:
         """Writes to a tensor that had been given other contents by then."""
-        fake, before = self.machine.given_contents[owner]
-        times = version_of(fake) - before
+        times = self.machine.given_contents[owner].writes()
         if times:
             count = self.writer.constant(torch.autograd.graph.increment_version)
             target = self.writer.read(self.machine.changed[owner].source)

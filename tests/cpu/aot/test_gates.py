@@ -547,6 +547,48 @@ def test_what_a_backward_in_stages_leaves(first: int) -> None:
     assert sides[0] == sides[1] and len(sides[0][0]) > 5
 
 
+def test_a_part_whose_gradient_is_zeros_whatever_comes() -> None:
+    """That of ``angle`` lies as what is saved, and is read though no tangent leads there."""
+
+    def program(x: Any) -> Any:
+        x.relu_()
+        return x, x.angle()
+
+    call, _ = _compiled(program, "aot_eager")
+    for first in (0, 1):
+        sides = []
+        for each in (call, program):
+            leaf = torch.randn(4, generator=torch.Generator().manual_seed(first))
+            x = leaf.requires_grad_() * 1
+            results, ones = each(x), torch.ones(4)
+            found = [
+                torch.autograd.grad(results[n], [leaf, x], ones, retain_graph=True)
+                for n in (first, 1 - first)
+            ]
+            sides.append([[t.tolist() for t in each] for each in found])
+            torch.autograd.grad(results[0], [leaf, x], ones)
+            with pytest.raises(RuntimeError, match="second time"):
+                torch.autograd.grad(results[1], [leaf, x], ones)
+        assert sides[0] == sides[1]
+
+
+def test_stages_where_tracing_made_sizes_constants() -> None:
+    """The first trace reads the symbols by then, the second has numbers in their places."""
+
+    def program(x: Any) -> Any:
+        x.mul_(2)
+        return torch._foreach_abs([x, x.expand(2, *x.shape)])[1]
+
+    call, _ = _compiled(program, "aot_eager", dynamic=True)
+    for length in (3, 5):
+        sides = []
+        for each in (call, program):
+            x = torch.arange(-4.0, length).requires_grad_() * 1
+            y = each(x)
+            sides.append([y, *torch.autograd.grad(y, x, torch.ones_like(y))])
+        assert all(map(torch.equal, *sides))
+
+
 def test_gradients_by_results_alone_are_computed_of_the_calls_results() -> None:
     def program(x: Any) -> Any:
         y = x.tanh()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import refcompiler
 from tests.cpu.aot.test_calls import raw
 
 
@@ -48,3 +49,53 @@ def test_a_parameter_given_other_memory(counted: bool) -> None:
         assert p._version - before == counted and p.is_leaf
         assert p.data_ptr() != old.data_ptr()
     assert all(map(torch.equal, *found)) and call.fallback is None and len(graphs) == 2
+
+
+def _written(x: Any) -> Any:
+    x.data = x.data * 2
+    x.mul_(3)
+    return x
+
+
+def _written_by_a_view(x: Any) -> Any:
+    x.data = x.data * 2
+    x[0].mul_(3)
+    return x * 1
+
+
+def _clamped(x: Any) -> Any:
+    x.data = x.data * 2
+    return torch.nn.functional.threshold_(x, 0.1, 0.2), x * x
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "fastpath"])
+@pytest.mark.parametrize("program", [_written, _written_by_a_view, _clamped])
+def test_writes_that_autograd_sees_behind_other_data(program: Any, backend: str) -> None:
+    """They are of the tensor itself, whose gradient goes on through them."""
+    refcompiler.reset()
+    call = refcompiler.compile(program, backend=backend)
+    for seed in (1, 2):
+        sides = []
+        for each in (program, call):
+            leaf = torch.randn(3, 4, generator=torch.Generator().manual_seed(seed))
+            x = leaf.requires_grad_() * 1
+            results = each(x)
+            y = results[-1] if isinstance(results, tuple) else results
+            total = y.sum() + x.sum() * 2
+            sides.append([y, x, *torch.autograd.grad(total, leaf)])
+        assert all(map(torch.equal, *sides))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+def test_other_data_of_another_layout_with_symbols(backend: str) -> None:
+    def program(x: Any) -> Any:
+        x.data = x.data * 2
+        return x + 1
+
+    refcompiler.reset()
+    call = refcompiler.compile(program, backend=backend, fullgraph=True, dynamic=True)
+    for length in (3, 5):
+        x, z = (torch.arange(length * 16.0).view(-1, 8)[::2, ::2] for _ in range(2))
+        found, expected = call(x), program(z)
+        for a, b in ((found, expected), (x, z)):
+            assert torch.equal(a, b) and a.stride() == b.stride()

@@ -1,0 +1,117 @@
+"""Writes to views by which torch's way back to what they are of loses something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import refcompiler
+
+
+def _windows(size: int, step: int) -> Callable[[torch.Tensor], Any]:
+    def program(x: torch.Tensor) -> Any:
+        y = x + 1
+        part = y.unfold(0, size, step)
+        part.relu_()
+        x.unfold(0, size, step).mul_(2)
+        return y, part
+
+    return program
+
+
+def _of_one(x: torch.Tensor) -> Any:
+    """Dimensions of one element, over infinities and what rounds."""
+    hidden = torch.full_like(x, -torch.inf)
+    hidden.expand(1, *hidden.shape).triu_(1)
+    x.expand(1, 1, *x.shape).mul_(-1.5)
+    whole = x.expand_as(x)
+    whole.add_(1)
+    return hidden, whole
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+@pytest.mark.parametrize(
+    ("program", "lengths", "uncompiled"),
+    [
+        (_windows(2, 2), (4, 5, 7, 9), 0),  # of the last ones there is a row that is in no window
+        (_windows(1, 2), (4,), 0),
+        (_windows(2, 3), (7,), 0),
+        (_windows(1, 2), (5,), 1),  # less is behind the last window than between two
+        (_windows(1, 2), (4, 6, 7), None),  # the last of them, and it is no new graph
+        (_of_one, (4, 5, 7), 0),
+    ],
+)
+def test_what_is_in_no_window_and_what_rounds_stays(
+    backend: str, program: Any, lengths: tuple[int, ...], uncompiled: int | None
+) -> None:
+    refcompiler.reset()
+    run = refcompiler.compile(program, backend=backend, fullgraph=True)
+    for length in lengths:
+        x = torch.linspace(-3, 3, length * 4).view(length, 4).bfloat16()
+        y = x.clone()
+        found, expected = run(x), program(y)
+        for a, b in zip((x, *found), (y, *expected), strict=True):
+            assert torch.equal(a, b)
+            assert a.stride() == b.stride()
+    assert uncompiled in (None, refcompiler.counters()["uncompiled"])
+
+
+@pytest.mark.parametrize("kind", ["leaf", "result"])
+def test_a_place_that_is_said_counts_from_the_beginning_of_memory(kind: str) -> None:
+    """Not from where the input begins, which no guard on sizes tells."""
+
+    def program(x: torch.Tensor) -> Any:
+        x.detach().as_strided((2,), (1,), 4).mul_(2)
+        return x.as_strided((2, 2), (1, 3), 5).abs(), x[1:].storage_offset()
+
+    refcompiler.reset()
+    run = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    weights = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    for length, offset in ((3, 3), (3, 4), (3, 0), (5, 3), (6, 2), (7, 2), (7, 0)):
+        found = []
+        for function in (program, run):
+            whole = torch.linspace(-3, 5, length * 4 + offset)
+            if kind == "result":
+                whole.requires_grad_()
+            x = whole[offset:].view(4, length).t()
+            if kind == "leaf":
+                x = x.detach().requires_grad_()
+            y, place = function(x)
+            (gradient,) = torch.autograd.grad(y, x if kind == "leaf" else whole, weights)
+            found.append([whole, y, gradient, torch.tensor(place)])
+        for a, b in zip(*found, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_what_is_read_while_it_is_written() -> None:
+    mask = torch.tensor([True, False, True, True])
+
+    def program(x: torch.Tensor) -> Any:
+        y = x + 1
+        return y.masked_scatter_(mask, y), x.masked_scatter_(mask, x[:3])
+
+    refcompiler.reset()
+    run = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for seed in (1, 2):
+        x = torch.arange(4.0) * seed
+        found, expected = run(x.clone()), program(x.clone())
+        assert all(map(torch.equal, found, expected))
+
+
+def test_a_write_to_what_is_detached_from_an_expanded_tensor() -> None:
+    def program(x: torch.Tensor) -> Any:
+        part = x[1][::2]
+        part.detach().mul_(-1.5)
+        return part, x * 1
+
+    refcompiler.reset()
+    run = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for seed in (1.0, 2.0):
+        sides = []
+        for each in (run, program):
+            one = torch.full((1, 4), seed)
+            sides.append([*each(one.expand(3, 4)), one])
+        assert all(map(torch.equal, *sides))
