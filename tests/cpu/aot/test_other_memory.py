@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.cpu.aot.test_calls import raw
+from tests.cpu.aot.checks import raw
 
 
 def _lowered(x: Any) -> None:
