@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import re
 from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
-from numba.core import codegen, registry
+from numba.core import codegen, errors, registry, types, typing
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.lowering import Lower
+from numba.core.typed_passes import NativeLowering
+from numba.core.types.misc import unliteral
 
 from fastpath.cpu.access import ASKED, STREAMED
 
@@ -154,14 +158,45 @@ class KernelCodegen(codegen.JITCPUCodegen):
         return f"{features},-prefer-256-bit" if "+avx512f" in features.split(",") else features
 
 
+class KernelTyping(typing.Context):
+    """numba's context, with its tables, and what functions give for types that they were given.
+
+    A kernel is some hundred calls of a few functions, for each of which numba goes through all that
+    the function may be given, twice where a number is known, and looks for what was registered
+    since.
+    """
+
+    def __init__(self, own: typing.Context) -> None:
+        self.__dict__.update(own.__dict__)
+        self._given: dict[tuple[Any, tuple[Any, ...]], Any] = {}
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        if kws or not isinstance(func, (types.Function, types.NumberClass)):
+            return super().resolve_function_type(func, args, kws)
+        key = func, tuple([unliteral(t) for t in args])  # as numba begins
+        found = self._given.get(key)
+        if found is None and (found := self._of_plain(*key)) is not None:
+            self._given[key] = found
+        return found if found is not None else super().resolve_function_type(func, args, kws)
+
+    def _of_plain(self, func: Any, args: tuple[Any, ...]) -> Any:
+        """What it gives where no number is known; None if that is not the first question."""
+        if any(template.prefer_literal for template in getattr(func, "templates", ())):
+            return None
+        try:
+            return super().resolve_function_type(func, args, {})
+        except errors.NumbaError:
+            return None
+
+
 class _Target:
-    """numba's own target but for the code generator."""
+    """numba's own target but for the code generator, and what it remembers."""
 
     def __init__(self) -> None:
         own = registry.cpu_target
-        self.typing_context = own.typing_context
+        self.typing_context = KernelTyping(own.typing_context)
         self.target_context = own.target_context.subtarget(
-            _internal_codegen=KernelCodegen("fastpath")
+            _internal_codegen=KernelCodegen("fastpath"), typing_context=self.typing_context
         )
         self.options = own.options
 
@@ -199,6 +234,34 @@ _NEEDLESS = frozenset(
 )
 
 
+class KernelLower(Lower):
+    """numba's, which asks of each operation whether it has a way of its own for a known operand: a
+    power by a whole number has."""
+
+    def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
+        if op in (operator.pow, operator.ipow):
+            return super().lower_binop(resty, expr, op)
+        context, builder = self.context, self.builder
+        function = context.typing_context.resolve_value_type(op)
+        wanted = self.fndesc.calltypes[expr]
+        given = [
+            context.cast(builder, self.loadvar(side.name), self.typeof(side.name), to)
+            for side, to in zip((expr.lhs, expr.rhs), wanted.args, strict=True)
+        ]
+        signature = context.typing_context.resolve_function_type(function, wanted.args, {})
+        made = context.get_function(function, signature)(builder, given)
+        return context.cast(builder, made, wanted.return_type, resty)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class KernelLowering(NativeLowering):
+    _name = "kernel_lowering"
+
+    @property
+    def lowering_class(self) -> type[Lower]:
+        return KernelLower
+
+
 class KernelCompiler(CompilerBase):
     """numba's pipeline without those."""
 
@@ -207,7 +270,7 @@ class KernelCompiler(CompilerBase):
         kept = PassManager("kernel")
         for one, text in every.passes:
             if one.__name__ not in _NEEDLESS:
-                kept.add_pass(one, text)
+                kept.add_pass(KernelLowering if one is NativeLowering else one, text)
         kept.finalize()
         return [kept]
 

@@ -27,6 +27,7 @@ _task = torch._C._current_graph_task_id
 _DEFAULT = torch._C._autograd.CreationMeta.DEFAULT
 #: Makes these the versions of tensors.
 set_versions = torch._C._autograd._unsafe_set_version_counter
+_UNPACKS = hasattr(torch._C._autograd.SavedTensor, "unpack")  # torch 2.11 has not
 
 
 def lay_out(node: Any, arguments: list[Any]) -> None:
@@ -71,10 +72,17 @@ def unwritten(node: Any, needed: Collection[int]) -> list[Any] | None:
     return None if found is None else _with_currents(node, found)
 
 
-def unpacked(raw: Sequence[Any], needed: Collection[int]) -> list[Any] | None:
-    """What autograd has saved; see :func:`unwritten`."""
-    if not hasattr(torch._C._autograd.SavedTensor, "unpack"):
-        return None
+def versions_to_keep(tensors: Sequence[torch.Tensor]) -> list[int] | None:
+    """What :func:`unpacked` needs beside what autograd saves of these."""
+    return None if _UNPACKS else [t._version for t in tensors]
+
+
+def unpacked(
+    raw: Sequence[Any], needed: Collection[int], versions: Sequence[int] | None = None
+) -> list[Any] | None:
+    """What autograd has saved; see :func:`unwritten`. ``versions``: of :func:`versions_to_keep`."""
+    if not _UNPACKS:
+        return None if versions is None else _unpacked_of(raw, needed, versions)
     found: list[Any] = []
     for n, one in enumerate(raw):
         try:
@@ -83,6 +91,25 @@ def unpacked(raw: Sequence[Any], needed: Collection[int]) -> list[Any] | None:
             if n in needed or not is_autograds(error):
                 raise
             found.append(None)
+    return found
+
+
+def _unpacked_of(
+    raw: Sequence[Any], needed: Collection[int], versions: Sequence[int]
+) -> list[Any] | None:
+    """As :meth:`SavedTensor.unpack`, of tensors without a way on."""
+    found: list[Any] = []
+    for n, (one, version) in enumerate(zip(raw, versions, strict=True)):
+        t, hook = one.data, one.unpack_hook
+        if hook is not None:
+            t = hook(t)
+            if not isinstance(t, torch.Tensor):
+                return None  # autograd is to say it
+        elif t._version != version:
+            if n in needed:
+                refuse(t, version)
+            t = None
+        found.append(t)
     return found
 
 

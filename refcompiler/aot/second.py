@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from refcompiler.aot.depends import Chain, Depends
-from refcompiler.aot.kept import unpacked
+from refcompiler.aot.kept import unpacked, versions_to_keep
 from refcompiler.aot.remaining import CHANGED
 from refcompiler.aot.twice import TWICE
 from refcompiler.aot.wanted import is_asked
@@ -136,6 +136,7 @@ class Derivative(torch.autograd.Function):
         ctx.count, ctx.total = count, len(values)
         tensors = [t for t in (*call.values, *values[:count]) if isinstance(t, torch.Tensor)]
         ctx.save_for_backward(*tensors)
+        ctx.versions = versions_to_keep(tensors)
         ctx.leads = values[count : len(values) - len(numbers)]
         ctx.set_materialize_grads(False)
         return tuple([t.detach() for t in values[len(values) - len(numbers) :]])
@@ -188,7 +189,7 @@ def _read(
     own: set[int] = set().union(*[reads[n] for n in wanted if n < len(reads)])
     needed = {at for at, n in enumerate(places) if n in own}
     raw = node._raw_saved_tensors
-    saved = unpacked(raw, needed)
+    saved = unpacked(raw, needed, node.versions)
     saved = [*node.saved_tensors] if saved is None else saved
     read: set[int] = set().union(*reads)
     for at, (n, t) in enumerate(zip(places, saved)):

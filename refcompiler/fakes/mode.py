@@ -118,6 +118,17 @@ _NEW = frozenset(
     }
 )
 
+# A copy of the first operand with something put into it, which lies as that, unless elements of
+# that share memory: torch's stand-ins up to 2.12 do not ask.
+_COPYING = frozenset(
+    {
+        torch.ops.aten.slice_scatter.default,
+        torch.ops.aten.select_scatter.default,
+        torch.ops.aten.diagonal_scatter.default,
+        torch.ops.aten.as_strided_scatter.default,
+    }
+)
+
 # Laid as the first operand alone.
 _LIKE_THE_FIRST = frozenset({"aten.binary_cross_entropy.default"})
 
@@ -298,6 +309,9 @@ class EagerFakeMode(QuietFakeMode):
             return (self._laid_as_image(rule, result[0], *before[:2]), *result[1:])
         if name in _CONTIGUOUS and isinstance(result, torch.Tensor):
             return self._laid_contiguous(result)
+        if func in _COPYING and _is_expanded(result):
+            with self:
+                return args[0].clone()
         if name in _LIKE_THE_FIRST and isinstance(result, torch.Tensor):
             return self._laid_like(result, args[0])
         if name in _MADE_LIKE and (kwargs or {}).get("memory_format") in _PRESERVING:
@@ -554,6 +568,11 @@ def _static(t: torch.Tensor) -> bool:
     if t.layout is not torch.strided:
         return False
     return all(type(n) is int for n in (*t.shape, *t.stride()))
+
+
+def _is_expanded(t: torch.Tensor) -> bool:
+    steps = zip(t.shape, t.stride(), strict=True)
+    return any(type(step) is int and step == 0 and _hint(n) != 1 for n, step in steps)
 
 
 def _check_place(t: torch.Tensor, dim: int, place: Any) -> None:

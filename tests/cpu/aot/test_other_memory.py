@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import refcompiler
-from tests.cpu.aot.test_calls import raw
+from tests.cpu.aot.checks import raw
 
 
 def _lowered(x: Any) -> None:

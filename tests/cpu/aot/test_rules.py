@@ -18,9 +18,11 @@ from refcompiler.aot.partition import default_partition, min_cut_partition
 from specs.ahead import AHEAD
 from tests.cpu.aot import (
     test_alone,
+    test_calls,
     test_higher_order,
     test_loops,
     test_memory,
+    test_memory_rules,
     test_ports,
     test_reads,
     test_refusals,
@@ -30,7 +32,6 @@ from tests.cpu.aot import (
     test_writes,
 )
 from tests.cpu.aot.programs import Make, compare
-from tests.cpu.aot.test_calls import CHECKS
 
 PARTITIONS = [default_partition, min_cut_partition]
 
@@ -411,4 +412,5 @@ def test_every_rule_has_a_test() -> None:
     elsewhere |= test_view_chains.KEPT | test_alone.KEPT | test_ports.KEPT
     elsewhere |= test_refusals.KEPT
     elsewhere |= test_repeats.KEPT.keys()
-    assert CASES.keys() | CHECKS.keys() | elsewhere == set(AHEAD.names())
+    elsewhere |= test_calls.check.keys() | test_memory_rules.check.keys()
+    assert CASES.keys() | elsewhere == set(AHEAD.names())

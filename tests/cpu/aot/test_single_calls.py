@@ -15,7 +15,7 @@ from refcompiler.aot import (
 )
 from refcompiler.aot.overlap import disjoint
 from refcompiler.runtime.counters import reasons
-from tests.cpu.aot.test_calls import raw
+from tests.cpu.aot.checks import raw
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])

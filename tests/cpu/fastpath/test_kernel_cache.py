@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 import threading
@@ -80,9 +81,10 @@ def test_a_later_process_compiles_nothing(kept: Store, tmp_path: Path) -> None:
     assert found.stdout.split() == ["0", "False"], found.stderr
 
 
-def test_passes_that_are_left_out_change_no_code(
+def test_what_is_left_out_of_compilations_changes_no_code(
     kept: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Passes of numba's, and questions of types that it was asked before."""
     from fastpath.cpu import codegen
 
     def math(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -102,7 +104,13 @@ def test_passes_that_are_left_out_change_no_code(
         return [re.sub(rb"kernelB\d+v\d+", b"", real(printed, "kernel")) for printed in texts]
 
     short = made()
+    asked = codegen._target().typing_context._given
+    known = len(asked)
+    assert known > 20 and short == made() and len(asked) == known
     monkeypatch.setattr(codegen, "_NEEDLESS", frozenset())
+    monkeypatch.setattr(codegen, "KernelTyping", lambda own: own)
+    monkeypatch.setattr(codegen, "KernelLowering", codegen.NativeLowering)
+    monkeypatch.setattr(codegen, "_target", functools.cache(codegen._Target))
     assert short == made() and all(b"define" in code for code in short)
 
 

@@ -12,7 +12,8 @@ import torch
 from fastpath.random import philox
 from tests import forked
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
+TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 
 
 def test_kernels_draw_what_eagers_threads_draw(tmp_path: Path) -> None:
@@ -61,9 +62,9 @@ def test_a_draw_is_part_of_the_kernel_that_uses_it(
     assert len(printed.arguments) == 2 and "philox" in printed.source
     compiled = machine_code(printed, tuple(b.dtype for b in kernel.buffers), 90)
     assert compiled.asm["cubin"]
-    # Both halves of a product come of one multiplication.
+    # Both halves of a product come of one multiplication; older Tritons take some apart.
     counts = [compiled.asm["ptx"].count(f"mul.{kind}.u32") for kind in ("hi", "wide")]
-    assert counts[0] < 10 < 18 < counts[1]
+    assert counts[1] > 18 and (counts[0] < 10 or TRITON < (3, 8))
     apart = program is not _dropped
     assert ("_apart(" if apart else "_side_by_side(") in printed.source
     if apart:  # beside what is read a thread has a vector of each piece, else two

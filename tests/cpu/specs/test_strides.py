@@ -464,6 +464,9 @@ MADE_LIKE: dict[str, Any] = {
     "full_like": lambda x: torch.full_like(x, 3),
     "rand_like": torch.rand_like,
     "huber": lambda x: torch.ops.aten.huber_loss(x, x.T.contiguous().T, 0, 1.0),
+    "slice_scatter": lambda x: torch.slice_scatter(x, x[:1] * 2, 0, 0, 1),
+    "select_scatter": lambda x: torch.select_scatter(x, x[0] * 2, 0, 0),
+    "diagonal_scatter": lambda x: torch.diagonal_scatter(x, x.diagonal() * 2),
     "abs": torch.abs,  # is not
 }
 
