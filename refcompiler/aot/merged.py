@@ -36,6 +36,7 @@ _goes_to = torch._C._will_engine_execute_node
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _FUNCTION = torch.autograd.function.BackwardCFunction
 _Edge = tuple[Any, int]
+_NEVER = (-1,)  # in the place of a backward's number
 
 
 @dataclass
@@ -157,7 +158,7 @@ _slope = super(torch.autograd.Function, Slope).apply
 
 
 def _merges(call: Any) -> bool:
-    """Whether the backward under way comes to the call yet, and not in stages."""
+    """Whether the backward under way comes to the call yet (it may have), and not in stages."""
     if not _goes_to(call):
         return False
     if call.pending is not None and call.pending[0] == _task():
@@ -236,9 +237,16 @@ def joined(
         saves(nodes[: len(nodes) - len(inner)]),
         lead,
     )
+    if call.pending is None:
+        call.pending = _NEVER  # from now on it tells when it has run
     ends = [originals[n] for n, count in reads.items() for _ in range(count)]
     values = [t.detach() for t in gradients]
-    made = iter(_slope(run, len(gradients), *ends, *leads, *outer.values(), *values))
+    slopes = _slope(run, len(gradients), *ends, *leads, *outer.values(), *values)
+    least = call._sequence_nr() + 1
+    for t in slopes[:1]:  # of one function; a device's thread has numbers of its own
+        if t.grad_fn._sequence_nr() < least:
+            t.grad_fn._set_sequence_nr(least)
+    made = iter(slopes)
     return [next(made) if t is not None and t.requires_grad else t for t in found]
 
 
