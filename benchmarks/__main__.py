@@ -26,7 +26,7 @@ SECTIONS = (
     "aot.memory",
 )
 # Measured when named: long ones, and those of machines with a CUDA device.
-ELSEWHERE = ("cpu_kinds", "gpu", "gpu_more", "gpu_kinds")
+ELSEWHERE = ("cpu_kinds", "gpu", "gpu_kernels", "gpu_more", "gpu_kinds")
 
 
 def main() -> None:

@@ -62,17 +62,23 @@ def rows() -> list[Row]:
     if not torch.cuda.is_available():
         raise SystemExit("the section gpu needs a CUDA device: leave it out, or run it on one")
     torch.manual_seed(0)
+    found = kernel_rows()
+    multiplied = [product_row(*product, None) for product in products()]
+    modelled = [model_row(name, *work) for name, work in models()]
+    recorded = [model_row(name, *work, mode="reduce-overhead") for name, work in models()]
+    small = entered()
+    return [*found, *multiplied, *modelled, small, *recorded]
+
+
+def kernel_rows() -> list[Row]:
+    """Of the memory-bound kernels, their means first."""
     copied = bandwidth()
     found = [kernel_row(name, work, copied) for name, work in kernels()]
     whole = summed(found, "all kernels")
     former = [row for row in found if row.name not in ADDED]
     before = summed(former, f"the {len(former)} of before")
     named = summed([row for row in found if row.name in NAMED], f"the {len(NAMED)} of the goal")
-    multiplied = [product_row(*product, None) for product in products()]
-    modelled = [model_row(name, *work) for name, work in models()]
-    recorded = [model_row(name, *work, mode="reduce-overhead") for name, work in models()]
-    small = entered()
-    return [whole, before, named, *found, *multiplied, *modelled, small, *recorded]
+    return [whole, before, named, *found]
 
 
 def summed(rows: list[Row], what: str) -> Row:

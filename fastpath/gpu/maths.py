@@ -611,20 +611,23 @@ NAN_BEYOND = tl.constexpr(
 
 
 @triton.jit
-def _nan_beyond_464(x):
-    """Of float32: before bytes are made, which lie four to a register, and by instructions that
-    stay together: apart they held registers, and half as many programs would run."""
-    return tl.inline_asm_elementwise(NAN_BEYOND, "=f,f", [x], tl.float32, True, 1)
-
-
-@triton.jit
-def to_float8_e4m3fn(x, native, most=0x7F):
+def to_float8_e4m3fn(x, native, most=0x7F, whole=False):
     """The byte of the nearest, halves to even; where that would be 480 or more it is ``most``, nan
-    or 448 as in eager: the device's instruction, if it has one (``native``), knows 448 alone."""
+    or 448 as in eager: the device's instruction, if it has one (``native``), knows 448 alone.
+
+    ``whole``: no element is masked. Then what has no byte is nan before bytes are made, which lie
+    four to a register, and by instructions that stay together: apart they hold registers, and half
+    as many programs run. Else it is found among the bytes: of two that are stored as a mask says,
+    next to others, the assembler of Triton 3.6 loses one, if they come from the instruction.
+    """
     if native and not INTERPRETED:
+        if most == 0x7F and whole and x.dtype == tl.float32:
+            x = tl.inline_asm_elementwise(NAN_BEYOND, "=f,f", [x], tl.float32, True, 1)
+            return x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+        found = x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
         if most == 0x7F:
-            x = _nan_beyond_464(x)
-        return x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+            found = tl.where(tl.abs(x) > 464.0, 0x7F, found).to(tl.uint8)
+        return found
     else:
         word = x.to(tl.uint32, bitcast=True)
         size = word & 0x7FFFFFFF

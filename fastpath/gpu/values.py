@@ -326,8 +326,10 @@ class Values(Lines):
             if e.args[0] in self.words and e.dtype == "float32":
                 return f"{self.words[e.args[0]]}.to(tl.float32)"  # from the 32 bits that it has
             text = cast_text("triton", e.args[0].dtype, e.dtype, texts[0])
-            if e.dtype == "float8_e4m3fn" and saturates():
-                return f"{text.removesuffix(')')}, 0x7E)"
+            if e.dtype == "float8_e4m3fn":
+                most = "0x7E" if saturates() else "0x7F"
+                whole = self.plan.start is None and not self._mask(("x", "y", "r"))
+                return f"{text.removesuffix(')')}, {most}, {whole})"
             return text
         # A selection's first operand is a bool; the computing dtype is that of the last.
         return SCALARS[e.op].text("triton", e.args[-1].dtype, *texts)

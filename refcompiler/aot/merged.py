@@ -29,6 +29,7 @@ _task = torch._C._current_graph_task_id
 _goes_to = torch._C._will_engine_execute_node
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _NOTHING = Left({})
+_NEVER = (-1,)  # in the place of a backward's number
 _REFUSED = (
     "gradients with a graph, of gradients that have one and of results of the same compiled graph, "
     "have no derivative here, as a result that nobody has any more has a hook. Compute it "
@@ -56,6 +57,7 @@ class Slope(torch.autograd.Function):
         if level is None:
             raise RuntimeError(FREED)
         run, came = level.run, level.left()
+        level.ran = _task()
         call = None if run.shown else run.call()
         if call is not None and not _merges(call, sys._getframe()):
             call = None
@@ -175,9 +177,25 @@ def _level(
     given = [inputs[n] for n, count in level.reads.items() for _ in range(count)]
     references = {n: (Reference(t), edge_of(t)) for n, t in inputs.items()}
     given += slots
-    results = iter(_slope(level, references, *given, *[t.detach() for t in made]))
+    slopes = _slope(level, references, *given, *[t.detach() for t in made])
+    _number(run, slopes[0].grad_fn)
+    results = iter(slopes)
     own = [next(results) if t is not None and t.requires_grad else t for t in found]
     return own, Left(values, (level, *levels))
+
+
+def _number(run: Run, node: Any) -> None:
+    """Have autograd take a level's function before those of older levels and the call's.
+
+    That is by numbers which each thread counts for itself, and a device has a thread of its own.
+    """
+    call = run.call()
+    if call is not None:
+        run.newest = max(run.newest, call._sequence_nr())
+        if call.pending is None:
+            call.pending = _NEVER  # from now on it tells when it has run
+    run.newest = max(run.newest + 1, node._sequence_nr())
+    node._set_sequence_nr(run.newest)
 
 
 def _inputs(ctx: Any) -> dict[int, torch.Tensor] | None:
@@ -194,7 +212,7 @@ def _inputs(ctx: Any) -> dict[int, torch.Tensor] | None:
 
 
 def _merges(call: Any, frame: FrameType) -> bool:
-    """Whether the backward under way comes to the call yet, and not in stages.
+    """Whether the backward under way comes to the call yet (it may have), and not in stages.
 
     ``frame``: of the backward of a function, as autograd has called it.
     """

@@ -55,6 +55,7 @@ class Run:
     lead: Callable[[], list[Any]]  # has what comes to results go to the call's, by hooks
     reads: Mapping[int, int]  # by input, how often it is read
     levels: list[Callable[[], Level | None]] = field(default_factory=list)
+    newest: int = 0  # the number by which autograd takes the last one before those that are older
     shown: bool = False  # whether there are gradients with a graph that no level has
     spent: bool = False  # whether a backward has freed anything of it
     leading: Sequence[Any] = ()  # the hooks
@@ -155,7 +156,9 @@ class Run:
         for reference in reversed(self.levels[: level.number]):
             other = reference()
             node = None if other is None else other.node()
-            if other is not None and node is not None and _goes_to(node):
+            if other is None or node is None or other.ran == _task():
+                continue  # on a device it may have come first
+            if _goes_to(node):
                 found.append(other)
         return found
 
@@ -194,6 +197,7 @@ class Level:
         self.slots: dict[Edge, int] = {}  # of tangents and what is named: how many parts
         self.reads: Counter[int] = Counter()
         self.came: tuple[int, Left] | None = None  # in the backward with this number
+        self.ran = -1  # the number of the last one that came to it
 
     @classmethod
     def of(

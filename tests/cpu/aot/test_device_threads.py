@@ -135,7 +135,17 @@ def both(compile: Compile) -> list[Any]:
     return gradients([t.sum() for t in results], [x, w], graph=True)
 
 
-PROGRAMS = (hooked, retained, penalised, twice, some, between)
+def score(compile: Compile) -> list[Any]:
+    """A loss of a result and of its gradient with a graph, which another thread has made."""
+    call = compile(lambda x, w: torch.nn.functional.silu((x @ w.t()).tanh()))
+    x, w = _leaves()
+    y = call(x, w)
+    (slope,) = gradients([y.sum()], [x], graph=True)
+    gradients([y.square().sum() + slope.square().sum()])
+    return [x.grad, w.grad]
+
+
+PROGRAMS = (score, hooked, retained, penalised, twice, some, between)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
