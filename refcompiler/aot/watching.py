@@ -55,7 +55,8 @@ class Watching(Runner):
         if name == "set_":
             self._check_set(n, given)
         elif name in _READS_WHILE_IT_WRITES:
-            if memory(given[0]) in map(memory, given[1:]):
+            (first, *others), _ = self.fetch_args_kwargs_from_env(n)
+            if memory(first) in [memory(t) for t in others if isinstance(t, torch.Tensor)]:
                 raise Unsupported(f"{name} reads the memory that it writes to")
         elif name == "gradient_hook":
             self.hooked.add(edge(given[0]))
