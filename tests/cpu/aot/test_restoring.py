@@ -102,6 +102,29 @@ def test_what_is_read_while_it_is_written(itself: bool) -> None:
         assert all(map(torch.equal, found, expected))
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_place_in_memory_that_is_written_to(first: bool) -> None:
+    """A new value is in memory of its own, whose beginning is another one."""
+
+    def program(x: torch.Tensor) -> Any:
+        if first:
+            x.mul_(2)
+        part = x.as_strided((2,), (1,), x.storage_offset())
+        part.add_(1)
+        if not first:
+            x.mul_(2)
+        return part * 1, x.as_strided((3,), (1,)) + 1
+
+    refcompiler.reset()
+    run = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for length in (3, 5):
+        sides = []
+        for each in (run, program):
+            whole = torch.arange(4.0 * length).view(length, 4)
+            sides.append([*each(whole[1:]), whole])
+        assert all(map(torch.equal, *sides))
+
+
 def test_a_write_to_what_is_detached_from_an_expanded_tensor() -> None:
     def program(x: torch.Tensor) -> Any:
         part = x[1][::2]
