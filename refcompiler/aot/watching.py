@@ -27,6 +27,9 @@ def edge(t: torch.Tensor) -> Any:
 
 _PLAIN = (FakeTensor, torch.nn.Parameter)
 
+#: Which take a place in memory.
+_PLACED = frozenset({"as_strided", "as_strided_", "as_strided_scatter", "as_strided_copy"})
+
 #: Whose kernels read other operands while they write, and do not look if these share memory.
 _READS_WHILE_IT_WRITES = frozenset({"masked_scatter_", "addmm_", "baddbmm_"})
 
@@ -43,6 +46,10 @@ class Watching(Runner):
         self.versions = {id(t): t._version for t in tensors}
         self.hooked: set[Any] = set()  # where the graph's own hooks are
         self.below: dict[int, torch.Tensor] = {}  # views of what overlaps itself
+        #: What begins behind where its memory begins, and how often it was written to.
+        self.begun = [(t, t._version) for t in tensors if t.storage_offset() != 0]
+        self.placed: set[int] = set()  # memory of which a place is said
+        self.changed: set[int] = set()  # that of ``begun`` that was written to
         self.spread: set[int] = set()  # memory of such tensors of inference mode
         #: Where autograd may miss one.
         self.writes = Writes() if torch.is_grad_enabled() and takes_data(gm) else None
@@ -55,7 +62,8 @@ class Watching(Runner):
         if name == "set_":
             self._check_set(n, given)
         elif name in _READS_WHILE_IT_WRITES:
-            if memory(given[0]) in map(memory, given[1:]):
+            (first, *others), _ = self.fetch_args_kwargs_from_env(n)
+            if memory(first) in [memory(t) for t in others if isinstance(t, torch.Tensor)]:
                 raise Unsupported(f"{name} reads the memory that it writes to")
         elif name == "gradient_hook":
             self.hooked.add(edge(given[0]))
@@ -77,6 +85,8 @@ class Watching(Runner):
             result = super().run_node(n)
         if self.writes is not None:
             self.writes.after()
+        if self.begun:
+            self._look_at_places(n, name)
         if any(t._version != version for t, version in shared) and not _moves_nothing(name):
             raise Unsupported("a tensor that is written to overlaps itself")
         if shared:
@@ -96,6 +106,19 @@ class Watching(Runner):
         if id(t) in self.below or shares_elements(t):
             return True
         return bool(self.spread) and isinstance(t, torch.Tensor) and memory(t) in self.spread
+
+    def _look_at_places(self, n: torch.fx.Node, name: Any) -> None:
+        """A new value is in memory of its own, of which a place that is said is another one."""
+        if name in _PLACED:
+            (t, *others), kwargs = self.fetch_args_kwargs_from_env(n)
+            last = others[3:] if name == "as_strided_scatter" else others[2:]
+            if kwargs.get("storage_offset", *last[:1] or [None]) is not None:
+                self.placed.add(memory(t))
+        if not _moves_nothing(name):
+            self.changed |= {memory(t) for t, version in self.begun if t._version != version}
+        self.begun = [(t, t._version) for t, _ in self.begun]
+        if not self.placed.isdisjoint(self.changed):
+            raise Unsupported("as_strided says a place in memory that is written to")
 
     def _has_no_way_back(self, n: torch.fx.Node) -> bool:
         args, kwargs = self.fetch_args_kwargs_from_env(n)

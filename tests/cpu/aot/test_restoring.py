@@ -86,12 +86,13 @@ def test_a_place_that_is_said_counts_from_the_beginning_of_memory(kind: str) -> 
             assert torch.equal(a, b)
 
 
-def test_what_is_read_while_it_is_written() -> None:
+@pytest.mark.parametrize("itself", [False, True])
+def test_what_is_read_while_it_is_written(itself: bool) -> None:
     mask = torch.tensor([True, False, True, True])
 
     def program(x: torch.Tensor) -> Any:
         y = x + 1
-        return y.masked_scatter_(mask, y), x.masked_scatter_(mask, x[:3])
+        return y.masked_scatter_(mask, y if itself else y[:3]), x * 2
 
     refcompiler.reset()
     run = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
@@ -99,6 +100,29 @@ def test_what_is_read_while_it_is_written() -> None:
         x = torch.arange(4.0) * seed
         found, expected = run(x.clone()), program(x.clone())
         assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_place_in_memory_that_is_written_to(first: bool) -> None:
+    """A new value is in memory of its own, whose beginning is another one."""
+
+    def program(x: torch.Tensor) -> Any:
+        if first:
+            x.mul_(2)
+        part = x.as_strided((2,), (1,), x.storage_offset())
+        part.add_(1)
+        if not first:
+            x.mul_(2)
+        return part * 1, x.as_strided((3,), (1,)) + 1
+
+    refcompiler.reset()
+    run = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for length in (3, 5):
+        sides = []
+        for each in (run, program):
+            whole = torch.arange(4.0 * length).view(length, 4)
+            sides.append([*each(whole[1:]), whole])
+        assert all(map(torch.equal, *sides))
 
 
 def test_a_write_to_what_is_detached_from_an_expanded_tensor() -> None:
