@@ -23,6 +23,8 @@ from typing import Any
 from conformance.pool import ending
 
 Say = Callable[[Any], None]
+_FATAL = b"Fatal Python error"  # how :mod:`faulthandler` begins
+_WORDS = 4000  # bytes of what a process has printed
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,17 @@ def apart(job: Callable[[Say], None], timeout: float, fresh_thread: bool = False
     theirs.close()
     try:
         how, detail, said = _listen(ours, pid, timeout)
-        printed = path.read_bytes()[-4000:].decode(errors="replace")
+        printed = _words(path.read_bytes()).decode(errors="replace")
     finally:
         ours.close()
         path.unlink(missing_ok=True)
     return Ended(how, detail, tuple(said), printed)
+
+
+def _words(printed: bytes) -> bytes:
+    """The last of it; of a handler of faults the first, which has the innermost frames."""
+    fault = printed.rfind(_FATAL)
+    return printed[-_WORDS:] if fault < 0 else printed[fault : fault + _WORDS]
 
 
 def _listen(pipe: Connection, pid: int, timeout: float) -> tuple[str, str, list[Any]]:
