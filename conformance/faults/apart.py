@@ -75,6 +75,16 @@ def apart(job: Callable[[Say], None], timeout: float, fresh_thread: bool = False
     return Ended(how, detail, tuple(said), printed)
 
 
+def own_threads() -> None:
+    """Have torch make its pool of threads anew, in a process that was just forked.
+
+    It does so when it is asked for next, without a lock: of two threads that ask at once, as those
+    that autograd starts for devices do, one finds none, and ends the process.
+    """
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(torch.get_num_threads())
+
+
 def _words(printed: bytes) -> bytes:
     """The last of it; of a handler of faults the first, which has the innermost frames."""
     fault = printed.rfind(_FATAL)
@@ -125,6 +135,7 @@ def _become(job: Callable[[Say], None], pipe: Connection, log: Path, fresh_threa
         faulthandler.enable(file=sys.stderr)
         faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
         gc.freeze()
+        own_threads()
 
         def say(message: Any) -> None:
             pipe.send_bytes(pickle.dumps(message))

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 import conformance
 import refcompiler
 from conformance import Kind
+from conformance.faults.apart import apart
 from conformance.faults.attach import write
 from tests import forked
 
@@ -149,6 +150,14 @@ def test_a_step_that_one_rounding_decides_is_told_of():
 
     found = found_in("other_quotient", program, x=torch.full((8,), 3.0))
     assert found.kind is Kind.REASSOCIATION and "a step, or terms that cancel" in str(found)
+
+
+def test_a_forked_process_makes_its_threads_before_others_do(monkeypatch):
+    """Two that made them at once ended it (torch for CUDA, whose autograd starts some)."""
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    ended = apart(lambda say: say(tuple(asked)), 60)
+    assert ended.how == "done" and ended.said == ((torch.get_num_threads(),),)
 
 
 def test_a_hang():
