@@ -23,6 +23,7 @@ SECTIONS = (
     "compile_time",
     "aot.compiling",
     "aot.calling",
+    "aot.asked",
     "aot.memory",
 )
 # Measured when named: long ones, and those of machines with a CUDA device.

@@ -117,6 +117,8 @@ def _become(
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
         os.environ.clear()
         os.environ.update(environment)
+        if (torch := sys.modules.get("torch")) is not None:  # before other threads ask for its own
+            torch.set_num_threads(torch.get_num_threads())
         sys.path.insert(0, str(script.parent))
         sys.argv = [str(script), *arguments]
         names = {"__name__": "__main__", "__file__": str(script)}

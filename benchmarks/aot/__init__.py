@@ -2,7 +2,8 @@
 
 Both are given one graph of torch's front end and one compiler for ATen graphs, so what differs is
 what AOT autograd does. Each part is a section: ``python -m benchmarks aot.compiling``,
-``aot.calling``, ``aot.memory``; ``aot`` is all three.
+``aot.calling``, ``aot.memory``; and ``aot.asked``, gradients by some leaves alone beside eager and
+inductor. ``aot`` is all of them.
 """
 
 from __future__ import annotations

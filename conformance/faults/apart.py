@@ -23,6 +23,8 @@ from typing import Any
 from conformance.pool import ending
 
 Say = Callable[[Any], None]
+_FATAL = b"Fatal Python error"  # how :mod:`faulthandler` begins
+_WORDS = 4000  # bytes of what a process has printed
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,27 @@ def apart(job: Callable[[Say], None], timeout: float, fresh_thread: bool = False
     theirs.close()
     try:
         how, detail, said = _listen(ours, pid, timeout)
-        printed = path.read_bytes()[-4000:].decode(errors="replace")
+        printed = _words(path.read_bytes()).decode(errors="replace")
     finally:
         ours.close()
         path.unlink(missing_ok=True)
     return Ended(how, detail, tuple(said), printed)
+
+
+def own_threads() -> None:
+    """Have torch make its pool of threads anew, in a process that was just forked.
+
+    It does so when it is asked for next, without a lock: of two threads that ask at once, as those
+    that autograd starts for devices do, one finds none, and ends the process.
+    """
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(torch.get_num_threads())
+
+
+def _words(printed: bytes) -> bytes:
+    """The last of it; of a handler of faults the first, which has the innermost frames."""
+    fault = printed.rfind(_FATAL)
+    return printed[-_WORDS:] if fault < 0 else printed[fault : fault + _WORDS]
 
 
 def _listen(pipe: Connection, pid: int, timeout: float) -> tuple[str, str, list[Any]]:
@@ -117,6 +135,7 @@ def _become(job: Callable[[Say], None], pipe: Connection, log: Path, fresh_threa
         faulthandler.enable(file=sys.stderr)
         faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
         gc.freeze()
+        own_threads()
 
         def say(message: Any) -> None:
             pipe.send_bytes(pickle.dumps(message))

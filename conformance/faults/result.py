@@ -8,6 +8,7 @@ from typing import Any
 
 from conformance.verdict import Finding, Kind
 
+_FATAL, _FRAMES = "Fatal Python error", 8  # what a handler of faults begins with, lines of it
 _MEANING = {
     Kind.PASS: "nothing differs from eager",
     Kind.REASSOCIATION: "values differ, by no more than rounding explains: no graph is further "
@@ -125,6 +126,7 @@ def _lines(found: Located) -> Iterator[str]:
         yield f"  {len(others)} more differences, such as"
         for event, finding in others[:4]:
             yield f"    {finding.kind} at {event}: {finding}"
+            yield from (f"      {line}" for line in _last_words(finding))
     for remark in found.remarks:
         yield f"  note: {remark}"
     yield _counted(found)
@@ -160,7 +162,15 @@ def _operator(operator: Operator) -> Iterator[str]:
 def _measured(finding: Finding) -> Iterator[str]:
     if finding.aspect == "values":
         yield from _told(finding.evidence)
+    yield from _last_words(finding)
     yield from str(finding.evidence.get("traceback", "")).strip().splitlines()[-3:]
+
+
+def _last_words(finding: Finding) -> list[str]:
+    """Of a process that has died: what its handler of faults has printed, first the error and the
+    innermost frames; else what it has printed last."""
+    lines = [line for line in str(finding.evidence.get("log", "")).splitlines() if line.strip()]
+    return lines[:_FRAMES] if lines and lines[0].startswith(_FATAL) else lines[-3:]
 
 
 def _told(evidence: object) -> Iterator[str]:

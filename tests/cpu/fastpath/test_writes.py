@@ -104,7 +104,7 @@ def given(seed: int, dtype: torch.dtype, across: bool) -> list[torch.Tensor]:
     return [c.to(dtype), k.to(dtype), p]
 
 
-@pytest.mark.parametrize("place, function", enumerate([*WRITTEN, *OTHERS]))
+@pytest.mark.parametrize("place, function", [*enumerate([*WRITTEN, *OTHERS])])
 def test_elements_have_eagers_values(place: int, function: Function) -> None:
     dtype, across = ((torch.float32, False), (torch.bfloat16, True))[place % 2]
     calls: list[Any] = []
