@@ -59,9 +59,9 @@ class Slope(torch.autograd.Function):
         run, came = level.run, level.left()
         level.ran = _task()
         call = None if run.shown else run.call()
-        if call is not None and not _merges(call, sys._getframe()):
+        if call is not None and not _merges(call, run, sys._getframe()):
             call = None
-        later = [] if run.shown else run.before(level)
+        later = [] if run.shown else [each for each in run.coming() if each.number < level.number]
         leaves = bool(later) or call is not None
         above = level, *level.above
         known = _inputs(ctx) if torch.is_grad_enabled() else None
@@ -74,9 +74,9 @@ class Slope(torch.autograd.Function):
             if all(g is not None for g in cotangents) and level.saves:
                 ctx.level = None  # all has run, which a backward that is asked for some does not
         if later:
-            later[0].came = _task(), left
+            level.leave(left, later)
         elif call is not None:
-            call.pending = _task(), run, left
+            _leave(call, run, left)
         return (None, None, *found, *(None,) * len(level.gradients))
 
 
@@ -211,15 +211,16 @@ def _inputs(ctx: Any) -> dict[int, torch.Tensor] | None:
     return found
 
 
-def _merges(call: Any, frame: FrameType) -> bool:
-    """Whether the backward under way comes to the call yet (it may have), and not in stages.
+def _merges(call: Any, run: Run, frame: FrameType) -> bool:
+    """Whether the backward under way comes to the call yet (it may have), and not in stages, and no
+    other ``run`` has left anything there.
 
     ``frame``: of the backward of a function, as autograd has called it.
     """
     if not _goes_to(call):
         return False
     if call.pending is not None and call.pending[0] == _task():
-        return False
+        return len(call.pending) > 1 and call.pending[1] is run
     gates = call.program.gates
     if gates is None:
         return True
@@ -227,6 +228,13 @@ def _merges(call: Any, frame: FrameType) -> bool:
     if known is not None and known[0] == _task():
         return not known[1]
     return not gates.told(call, frame)
+
+
+def _leave(call: Any, run: Run, left: Left) -> None:
+    """Leave something for the call, where on a device another level may have before."""
+    if call.pending is not None and call.pending[0] == _task():
+        left = call.pending[2].with_(left)
+    call.pending = _task(), run, left
 
 
 def pending(call: Any) -> Any:

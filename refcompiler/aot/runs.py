@@ -126,7 +126,7 @@ class Run:
         for handle in self.leading:
             handle.remove()
         grows = torch.is_grad_enabled()
-        keeps = keeps or self.shown or grows or _keeps_graph()
+        keeps = keeps or bool(self.coming()) or self.shown or grows or _keeps_graph()
         self.spent = self.spent or not (grows or _keeps_graph())
         targets = {name: GradientEdge(*edge) for name, edge in read.items()}
         parts = Parts([_function(node) for (node, _), _ in roots], targets)
@@ -150,10 +150,10 @@ class Run:
         if not self.shown:
             self.shown, self.leading = True, self.lead()
 
-    def before(self, level: Level) -> list[Level]:
-        """The levels that the backward under way comes to yet, the next one first."""
+    def coming(self) -> list[Level]:
+        """The levels that the backward under way comes to yet, newest first."""
         found = []
-        for reference in reversed(self.levels[: level.number]):
+        for reference in reversed(self.levels):
             other = reference()
             node = None if other is None else other.node()
             if other is None or node is None or other.ran == _task():
@@ -173,6 +173,14 @@ class Left:
     values: Mapping[Edge, Any]
     levels: Sequence[Level] = ()
     tangents: Mapping[Edge, torch.Tensor] = field(default_factory=dict)
+
+    def with_(self, other: Left) -> Left:
+        """Both, first what is left here."""
+        values = {**self.values}
+        for edge, g in other.values.items():
+            values[edge] = values[edge] + g if edge in values else g
+        levels = tuple(dict.fromkeys((*self.levels, *other.levels)))
+        return Left(values, levels, {**self.tangents, **other.tangents})
 
 
 class Level:
@@ -297,6 +305,22 @@ class Level:
         """Whether any of its functions has saved anything."""
         return saves([*self.functions])
 
+    def leave(self, left: Left, later: Sequence[Level]) -> None:
+        """Give what is ``left`` to those that go on: to the next one all that it can."""
+        there = {each: level for level in self.above for each in level.functions}
+        first = later[0]
+        own = {first, *first.above, None}
+        shares: dict[Level, dict[Edge, Any]] = {}
+        for edge, g in left.values.items():
+            owner = there.get(edge[0])
+            shares.setdefault(first if owner is None or owner in own else owner, {})[edge] = g
+        for level, values in shares.items():
+            level.add(Left(values, left.levels, left.tangents))
+
+    def add(self, left: Left) -> None:
+        """Something is left to it in the backward under way."""
+        self.came = _task(), self.left().with_(left)
+
     def left(self) -> Left:
         """What was left to it in the backward under way."""
         came, self.came = self.came, None
@@ -305,9 +329,10 @@ class Level:
     def _ends(self, later: Sequence[Level], came: Mapping[Edge, Any]) -> list[Edge]:
         """Where it ends, as ``later`` levels, or the call, go on; what ``came`` there before, too.
 
-        Through the functions of a level that is not to come it goes itself, if no later one does.
+        Through the functions of a level that is not to come it goes itself, if the next one has not
+        the same above it.
         """
-        others = {*later, *[each for level in later for each in level.above]}
+        others = {*later[:1], *[each for level in later[:1] for each in level.above], *later}
         passed = [self, *[level for level in self.above if level not in others]]
         ends = {
             edge: None

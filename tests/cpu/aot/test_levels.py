@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import refcompiler
+from tests.cpu.aot.test_device_threads import Engine
 
 
 def _one(x: Any, w: Any, b: Any) -> Any:
@@ -76,6 +77,21 @@ def test_third_derivatives_have_eagers_bits_in_any_company(function: Any) -> Non
             compared += 1
     assert compared > 900
     assert refcompiler.counters()["uncompiled"] == 0
+
+
+@pytest.mark.parametrize("function", [_one, _two], ids=lambda f: f.__name__.strip("_"))
+def test_levels_may_come_in_any_order(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads number what they make each for itself: an older level, or the call, may come before
+    one that would leave something to it, and is to free nothing that this one needs."""
+    monkeypatch.setattr(torch.autograd.Variable, "_execution_engine", Engine())
+    call = refcompiler.compile(function, backend="aot_eager", fullgraph=True)
+    compared = 0
+    for (first, squares), second, last in [*itertools.product(FIRST, SECOND, LAST)][2::4]:
+        case = first, squares, second, last
+        for got, wanted in zip(_thirds(call, *case), _thirds(function, *case), strict=True):
+            torch.testing.assert_close(got, wanted)
+            compared += 1
+    assert compared > 200
 
 
 def test_gradients_of_one_call_share_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
