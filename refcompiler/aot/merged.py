@@ -29,7 +29,9 @@ _task = torch._C._current_graph_task_id
 _goes_to = torch._C._will_engine_execute_node
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _NOTHING = Left({})
-_NEVER = (-1,)  # in the place of a backward's number
+#: In the place of a backward's number. Autograd comes first to what was made last, as each thread
+#: counts it: what a device's thread made, gradients with a graph, may come behind the call.
+_NEVER = (-1,)
 _REFUSED = (
     "gradients with a graph, of gradients that have one and of results of the same compiled graph, "
     "have no derivative here, as a result that nobody has any more has a hook. Compute it "
@@ -177,25 +179,12 @@ def _level(
     given = [inputs[n] for n, count in level.reads.items() for _ in range(count)]
     references = {n: (Reference(t), edge_of(t)) for n, t in inputs.items()}
     given += slots
-    slopes = _slope(level, references, *given, *[t.detach() for t in made])
-    _number(run, slopes[0].grad_fn)
-    results = iter(slopes)
+    results = iter(_slope(level, references, *given, *[t.detach() for t in made]))
+    call = run.call()
+    if call is not None and call.pending is None:
+        call.pending = _NEVER  # from now on it tells when it has run
     own = [next(results) if t is not None and t.requires_grad else t for t in found]
     return own, Left(values, (level, *levels))
-
-
-def _number(run: Run, node: Any) -> None:
-    """Have autograd take a level's function before those of older levels and the call's.
-
-    That is by numbers which each thread counts for itself, and a device has a thread of its own.
-    """
-    call = run.call()
-    if call is not None:
-        run.newest = max(run.newest, call._sequence_nr())
-        if call.pending is None:
-            call.pending = _NEVER  # from now on it tells when it has run
-    run.newest = max(run.newest + 1, node._sequence_nr())
-    node._set_sequence_nr(run.newest)
 
 
 def _inputs(ctx: Any) -> dict[int, torch.Tensor] | None:

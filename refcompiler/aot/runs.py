@@ -55,7 +55,6 @@ class Run:
     lead: Callable[[], list[Any]]  # has what comes to results go to the call's, by hooks
     reads: Mapping[int, int]  # by input, how often it is read
     levels: list[Callable[[], Level | None]] = field(default_factory=list)
-    newest: int = 0  # the number by which autograd takes the last one before those that are older
     shown: bool = False  # whether there are gradients with a graph that no level has
     spent: bool = False  # whether a backward has freed anything of it
     leading: Sequence[Any] = ()  # the hooks
