@@ -36,7 +36,9 @@ _goes_to = torch._C._will_engine_execute_node
 _keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _FUNCTION = torch.autograd.function.BackwardCFunction
 _Edge = tuple[Any, int]
-_NEVER = (-1,)  # in the place of a backward's number
+#: In the place of a backward's number. Autograd comes first to what was made last, as each thread
+#: counts it: what a device's thread made, gradients with a graph, may come behind the call.
+_NEVER = (-1,)
 
 
 @dataclass
@@ -241,12 +243,7 @@ def joined(
         call.pending = _NEVER  # from now on it tells when it has run
     ends = [originals[n] for n, count in reads.items() for _ in range(count)]
     values = [t.detach() for t in gradients]
-    slopes = _slope(run, len(gradients), *ends, *leads, *outer.values(), *values)
-    least = call._sequence_nr() + 1
-    for t in slopes[:1]:  # of one function; a device's thread has numbers of its own
-        if t.grad_fn._sequence_nr() < least:
-            t.grad_fn._set_sequence_nr(least)
-    made = iter(slopes)
+    made = iter(_slope(run, len(gradients), *ends, *leads, *outer.values(), *values))
     return [next(made) if t is not None and t.requires_grad else t for t in found]
 
 
