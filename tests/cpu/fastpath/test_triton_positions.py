@@ -36,6 +36,27 @@ def test_kernels_compile_for_a_gpu_that_is_not_there(name: str) -> None:
         assert machine_code(print_kernel(kernel), dtypes, 90).asm["cubin"]
 
 
+def test_elements_apart_are_parts_of_words() -> None:
+    """But not where buffers may begin anywhere, nor 64 bits of which a word would have 128."""
+    parts = {}
+    for name in ("apart", "apart, integers"):
+        found, _ = kernels_of(program_of(*cases()[name]))
+        texts = [[print_kernel(k, aligned=each).source for k in found] for each in (True, False)]
+        parts[name] = [sum(text.count("m.part(") for text in each) for each in texts]
+    assert parts == {"apart": [7, 0], "apart, integers": [10, 0]}
+
+
+def test_bytes_that_are_masked_are_mended_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is beyond all floats of eight bits, where that is no number."""
+    monkeypatch.setattr("fastpath.gpu.values.saturates", lambda: False)
+    for size, whole in ((4096, True), (5002, True), (300, False)):
+        x = torch.empty(size)
+        (kernel,), _ = kernels_of(program_of(lambda x: x.to(torch.float8_e4m3fn), [x]))
+        text = print_kernel(kernel).source
+        assert ("NARROW, 0x7F, True)" in text) == whole
+        assert ("NARROW, 0x7F, False)" in text) == (size != 4096)
+
+
 def test_positions_are_asserted_on_the_device() -> None:
     w, i = torch.empty(64, 128), torch.zeros(100, dtype=torch.int64)
     (kernel,), _ = kernels_of(program_of(lambda w, i: F.embedding(i, w), [w, i]))
