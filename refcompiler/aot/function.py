@@ -107,9 +107,13 @@ class Compiled(torch.autograd.Function):
                 (n, at, layout.stride, layout) for (n, at, _, _), layout in zip(tangents, layouts)
             ]
             ctx.tangents += program.tangents[len(tangents) :]  # of views, which know how they lie
+        constant: Sequence[int] = program.constant
         ctx.materialize_grads = False  # as ``set_materialize_grads``, which is in Python
-        if program.constant:
-            ctx.mark_non_differentiable(*[outputs[n] for n in program.constant])
+        if program.unseen and ctx.hooked_tensors:  # whose hooks may end the call behind this
+            outputs = program.written(inputs, outputs)
+            constant = [n for n in constant if outputs[n] is not None]
+        if constant:
+            ctx.mark_non_differentiable(*[outputs[n] for n in constant])
         return (*outputs, *results[count - program.counted : count]) if program.counted else outputs
 
     @staticmethod

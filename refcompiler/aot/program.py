@@ -126,6 +126,9 @@ class Program:
     #: So many tangents, the last, are of views, whose places are behind those of all results. Each
     #: is of that result, or of the input with that number.
     viewed: Sequence[Key] = ()
+    #: Inputs that are written to where autograd does not see it, and not saved, by number, the
+    #: places of the results that they are to hold, and whether their versions count it.
+    unseen: Sequence[tuple[int, int, bool]] = ()
     #: By place of a result that is the new value of a written input, that input's in the graph.
     new_values: Mapping[int, int] = field(default_factory=dict)
     asked_since: Asked | None = None  # what eager asks whether it was written to
@@ -181,6 +184,17 @@ class Program:
     def selective(self) -> bool:
         """Whether a part of the backward may run once, though the graph is retained."""
         return any(SELECTIVE in node.meta for node in self.backward.graph.nodes)
+
+    def written(self, inputs: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Write to inputs what the graph has written by the time that a hook may end the call; the
+        results, None in the places of what is there then. Else the call's wrapper writes it."""
+        left = [*results]
+        for n, at, counts in self.unseen:
+            if left[at] is not None:  # a kernel may have written it
+                with torch.no_grad():
+                    (inputs[n] if counts else inputs[n].data).copy_(left[at])
+                left[at] = None if counts else left[at]
+        return tuple(left)
 
     def asked(self, gradients: Sequence[Any]) -> int:
         """The tangents that are given, a bit for each."""

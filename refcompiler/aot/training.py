@@ -19,7 +19,7 @@ from refcompiler.aot.inputs import requires_grad
 from refcompiler.aot.joint import Joint
 from refcompiler.aot.later import Later
 from refcompiler.aot.layout import Layout
-from refcompiler.aot.observation import Observation, Value, ViewOf
+from refcompiler.aot.observation import Observation, Value, ViewOf, Write
 from refcompiler.aot.partition.packing import is_packed
 from refcompiler.aot.ports import INPUT, RESULT, Key
 from refcompiler.aot.private import memory, private_count
@@ -102,11 +102,25 @@ def _with_inputs(program: Program, of: Traced) -> None:
     first = len(of.seen.slots)
     written = {first + n: place for n, place in enumerate(joint.written)}
     program.new_values = {at: written[at] for at in program.results if at in written}
+    plain = {w.place: w.counted for w in of.seen.writes if _is_unseen(w)}
+    numbers = {place: n for n, place in enumerate(joint.inputs)}
+    program.unseen = [
+        (numbers[place], at, plain[place])
+        for at, place in written.items()
+        if place in plain and place in numbers and numbers[place] not in program.kept_inputs
+    ]
+    if of.bases or program.currents or program.aliases:
+        program.unseen = []
     program.partly = joint.ways()
     idle = joint.without_gradient()
     program.idle = {n for n, place in enumerate(joint.inputs) if place in idle}
     taken = [*range(len(joint.inputs)), *joint.reads]
     program.gradients = len({taken[n] for n in program.given if n < len(taken)})
+
+
+def _is_unseen(write: Write) -> bool:
+    """Whether new values are all there is to a write that autograd does not see."""
+    return not write.tracked and write.layout is None and not write.expanded
 
 
 def _with_later(program: Program, later: Later, of: Traced) -> None:
