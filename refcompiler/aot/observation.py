@@ -154,6 +154,8 @@ class Write:
     expanded: tuple[int, ...] = ()
     counted: bool = True
     times: int = 1
+    #: Whether autograd sees it read behind all writes alone, of which it sees none.
+    ahead: bool = False
 
     @property
     def plain(self) -> bool:
@@ -271,6 +273,10 @@ def observe(
     if any(getattr(mode, "ordered", False) for mode in modes):
         raise Unsupported("a tensor that is written to partly overlaps one that is read")
     seen = _Observer(inputs, before).of(outputs)
+    for at, write in enumerate(seen.writes):
+        t = inputs[write.place]
+        if not bases and write.plain and watching.reads.get(id(t)) == t._version:
+            seen.writes[at] = replace(write, ahead=not write.tracked)
     flat = {place for base in bases if not base.tracked for place, *_ in base.members}
     if any(w.tracked and w.requires_grad and w.place in flat for w in seen.writes):
         raise Unsupported("a write makes autograd track what shares memory, unknown to it before")

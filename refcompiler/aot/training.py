@@ -102,7 +102,7 @@ def _with_inputs(program: Program, of: Traced) -> None:
     first = len(of.seen.slots)
     written = {first + n: place for n, place in enumerate(joint.written)}
     program.new_values = {at: written[at] for at in program.results if at in written}
-    plain = {w.place: w.counted for w in of.seen.writes if _is_unseen(w)}
+    plain = {w.place: w.counted and not w.ahead for w in of.seen.writes if _is_unseen(w)}
     numbers = {place: n for n, place in enumerate(joint.inputs)}
     program.unseen = [
         (numbers[place], at, plain[place])

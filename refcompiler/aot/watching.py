@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
 
 from refcompiler.aot.inputs import Runner, Unsupported, is_outdated
 from refcompiler.aot.layout import Layout
@@ -44,6 +45,8 @@ class Watching(Runner):
         tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
         self.storages = {t.untyped_storage()._cdata for t in tensors}
         self.versions = {id(t): t._version for t in tensors}
+        #: Of those with a gradient, the version with which autograd first saw one read.
+        self.reads = {id(t): -1 for t in tensors if t.requires_grad}
         self.hooked: set[Any] = set()  # where the graph's own hooks are
         self.below: dict[int, torch.Tensor] = {}  # views of what overlaps itself
         #: What begins behind where its memory begins, and how often it was written to.
@@ -71,6 +74,9 @@ class Watching(Runner):
         overlapping = [t for t in (*given, *bases) if self._overlaps(t)]
         uncounted = [t for t in overlapping if t.is_inference()]
         shared = [(t, t._version) for t in overlapping if not t.is_inference()]
+        read = []
+        if torch.is_grad_enabled():
+            read = [(t, t._version) for t in given if self.reads.get(id(t)) == -1]
         self.spread |= {memory(t) for t in uncounted}
         if name in ("as_strided", "as_strided_"):
             result = self._reach(n)
@@ -83,6 +89,8 @@ class Watching(Runner):
                 raise Unsupported("a tensor that is written to overlaps itself")
         else:
             result = super().run_node(n)
+        if read and any(_is_tracked(t) for t in pytree.tree_leaves(result)):
+            self.reads |= {id(t): version for t, version in read}
         if self.writes is not None:
             self.writes.after()
         if self.begun:
@@ -147,6 +155,10 @@ class Watching(Runner):
         if t.untyped_storage()._cdata in self.storages and not inside:
             raise Unsupported("as_strided reaches memory that an input is not said to have")
         return t
+
+
+def _is_tracked(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and t.requires_grad
 
 
 def _moves_nothing(name: Any) -> bool:

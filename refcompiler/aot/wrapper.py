@@ -87,6 +87,7 @@ class Wrapper:
         self.more: list[str] = []  # written inputs, once for each write that is to be counted yet
         self.before: list[str] = []  # those of which all are counted before the graph runs
         self.early: set[int] = set()  # the places of these
+        self.ahead: set[int] = set()  # and of those that are written to later all the same
         self.seen, self.written, self.taken = seen, written, taken
         self.parameters = [f"x{n}" for n in range(inputs)]
         self.names: dict[str, Any] = {}
@@ -229,7 +230,8 @@ class Wrapper:
         ]
 
     def _count_early(self) -> None:
-        """Writes that change no values, such as of a size, before anything is saved.
+        """Writes that change no values, such as of a size, before anything is saved, and those that
+        come before anything is read, as far as autograd sees.
 
         Eager saves behind them. Where it does before one, its backward raises, as this one does.
         """
@@ -237,6 +239,9 @@ class Wrapper:
             changes = write.place in self.written or write.place in self.members
             if write.counted and not changes and write.place not in self.inference:
                 self.early.add(write.place)
+                self.before += [self.values[write.place]] * write.times
+            elif write.ahead and write.place in self.written and write.place not in self.inference:
+                self.ahead.add(write.place)  # a view has another function of autograd from then on
                 self.before += [self.values[write.place]] * write.times
         if self.before:
             self.names["counted"] = counted
@@ -414,14 +419,17 @@ class Wrapper:
             self._under([*managers, *counts], f"{target}.as_strided_({size}, {stride}, {offset})")
         if value is not None:
             chosen = "".join([f".select({d}, 0)" for d in reversed(write.expanded)])
-            if write.counted:
+            if write.place in self.ahead:
+                self.lines.append(f"if {value} is not None:")
+                self.lines.append(f"    {target}.data.copy_({value})")
+            elif write.counted:
                 lines = self._managed(managers, f"{target}{chosen}.copy_({value})")
                 if write.plain:  # it may be there already
                     lines = [f"if {value} is not None:", *[f"    {line}" for line in lines]]
                 self.lines += lines
             else:  # of which autograd is not to know
                 self.lines.append(f"{target}.data{chosen}.copy_({value})")
-        if write.place in self.early:
+        if write.place in self.early or write.place in self.ahead:
             return
         left = write.times - (value is not None and write.counted) - (write.layout is not None)
         if write.counted and left > 0 and write.place not in self.members:

@@ -139,3 +139,45 @@ def test_a_write_to_what_is_detached_from_an_expanded_tensor() -> None:
             one = torch.full((1, 4), seed)
             sides.append([*each(one.expand(3, 4)), one])
         assert all(map(torch.equal, *sides))
+
+
+def _then_read(x: Any) -> Any:
+    with torch.no_grad():
+        x.mul_(2)
+    return x.sin()
+
+
+def _past_autograd_then_read(x: Any) -> Any:
+    x.detach().add_(1)
+    return x.square(), x[0]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "fastpath"])
+@pytest.mark.parametrize("program", [_then_read, _past_autograd_then_read])
+def test_gradients_by_a_view_that_is_written_to_where_autograd_does_not_see_it(
+    program: Any, backend: str
+) -> None:
+    """A view has another function of autograd behind a write, to which what reads it then leads."""
+    call = refcompiler.compile(program, backend=backend, fullgraph=True)
+    compared = 0
+    for views in (True, False, True):
+        sides = []
+        for each in (call, program):
+            leaf = torch.linspace(-1, 1, 12).view(4, 3).clone().requires_grad_()
+            given = leaf[1:3] if views else leaf[1:3] * 1
+            found = each(given)
+            results = found if isinstance(found, tuple) else (found,)
+            asked = [leaf, given]
+            grads = [
+                torch.autograd.grad(r, asked, torch.ones_like(r), True, allow_unused=True)
+                for r in results
+            ]
+            flat = [g for pair in grads for g in pair]
+            sides.append([given._version, *results, *flat])
+        assert sides[0][0] == sides[1][0]
+        for got, wanted in zip(sides[0][1:], sides[1][1:], strict=True):
+            assert (got is None) == (wanted is None)
+            if got is not None:
+                torch.testing.assert_close(got, wanted)
+                compared += 1
+    assert compared >= 6
