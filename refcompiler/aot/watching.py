@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
@@ -102,7 +103,7 @@ class Watching(Runner):
             for t in result if isinstance(result, (list, tuple)) else [result]:
                 if isinstance(t, torch.Tensor) and (t._is_view() or memory(t) in held):
                     self.below[id(t)] = t
-        if name == "unfold" and self._has_no_way_back(n):
+        if name == "unfold" and n.target is not F.unfold and self._has_no_way_back(n):
             self.below[id(result)] = result
         if isinstance(result, torch.Tensor) and not isinstance(result, _PLAIN):
             raise Unsupported(f"the graph makes a tensor subclass ({type(result).__name__})")

@@ -181,3 +181,13 @@ def test_gradients_by_a_view_that_is_written_to_where_autograd_does_not_see_it(
                 torch.testing.assert_close(got, wanted)
                 compared += 1
     assert compared >= 6
+
+
+def test_patches_of_images_are_no_windows_of_a_tensor() -> None:
+    """They are copied, and have the same name."""
+    call = refcompiler.compile(
+        lambda x: torch.nn.functional.unfold(x, 3, padding=1).sin(), backend="aot_eager"
+    )
+    x = torch.randn(1, 2, 4, 5)
+    assert torch.equal(call(x), torch.nn.functional.unfold(x, 3, padding=1).sin())
+    assert refcompiler.counters()["uncompiled"] == 0
