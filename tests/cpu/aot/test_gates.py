@@ -402,11 +402,9 @@ def test_stages_in_a_thread_of_the_engine(
         Deep.apply(torch.ones((), requires_grad=True), 60).backward()
         sides.append(seen)
     assert _same(*sides, 2e-6) == 2 and backend.reasons == [None]
-    tells = "_stash_obj_in_tls" in torch.autograd.graph._engine_run_backward.__code__.co_names
-    # Torch 2.11 does not tell its threads that it has called. One look is for how many gradients a
-    # backward of leaves is asked for.
-    assert looked == [way] * (tells * (1 + (way == "leaves")))
-    assert min(len(backend.backward), 2) == (graphs if tells else 2)
+    # One look is for how many gradients a backward of leaves is asked for.
+    assert looked == [way] * (1 + (way == "leaves"))
+    assert min(len(backend.backward), 2) == graphs
 
 
 def test_a_graph_of_gradients_by_a_result() -> None:
