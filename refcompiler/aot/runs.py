@@ -203,6 +203,7 @@ class Level:
         self.named: list[Edge] = []
         self.slots: dict[Edge, int] = {}  # of tangents and what is named: how many parts
         self.reads: Counter[int] = Counter()
+        self.own_reads: Counter[int] = Counter()  # by its own functions alone
         self.came: tuple[int, Left] | None = None  # in the backward with this number
         self.ran = -1  # the number of the last one that came to it
 
@@ -250,8 +251,6 @@ class Level:
             uses.update(edge for edges in each.values() for edge in edges if edge in slots)
         made.slots = {edge: uses[edge] + 1 for edge in slots}  # what is left for it comes first
         return made, [t for edge, t in slots.items() for _ in range(made.slots[edge])]
-
-    own_reads: Counter[int]
 
     def _named(self) -> dict[Edge, torch.Tensor] | None:
         """What the caller has of what is between; None where he has hooks on what he has not."""
