@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from refcompiler.naming import target_name
+
 #: In the meta of a node: inputs were written to before it, and it may raise what is known only
 #: then, or a handler of the program's stands around it.
 CAUGHT = "refcompiler_caught"
@@ -28,12 +30,12 @@ _ENDS = " = None\n"
 
 def may_raise(node: torch.fx.Node) -> bool:
     """Whether what ``node`` does with sizes that fit may be an error for some values."""
-    name = getattr(node.target, "__name__", node.target)
+    name = target_name(node.target)
     if name in ("getitem", "setitem"):
         places = node.args[1]
         parts = places if isinstance(places, tuple) else (places,)
         return any(isinstance(part, (torch.fx.Node, list)) for part in parts)
-    return str(name).startswith(_LOOKING)
+    return name.startswith(_LOOKING)
 
 
 def last_caught(graph: torch.fx.Graph) -> int | None:

@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.numbers import value_of
 from refcompiler.fakes.mode import EagerFakeMode
+from refcompiler.naming import target_name
 from refcompiler.remade import made, maker
 from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.node import SYMBOLS
@@ -39,7 +40,7 @@ def with_symbols(gm: GraphModule, examples: Sequence[Any]) -> list[Any]:
     if not any(type(value) in SYMBOLS for value in examples):
         return shown
     for node in gm.graph.nodes:
-        name = getattr(node.target, "__name__", node.target)
+        name = target_name(node.target)
         if name in _VIEWED_IN_PLACE:
             raise Unsupported("the graph changes the sizes of a tensor in place")
         if name == "lstm":

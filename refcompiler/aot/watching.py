@@ -17,6 +17,7 @@ from refcompiler.aot.regions.table import OBSERVED
 from refcompiler.aot.restoring import leaves_gaps
 from refcompiler.aot.views import has_gaps_or_overlaps
 from refcompiler.fakes.overlap import Written, memory, overlaps_itself
+from refcompiler.naming import target_name
 from refcompiler.shapes.known import same
 
 
@@ -59,7 +60,7 @@ class Watching(Runner):
         self.writes = Writes() if torch.is_grad_enabled() and takes_data(gm) else None
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        name = getattr(n.target, "__name__", n.target)
+        name = target_name(n.target)
         given = [self.env[node] for node in n.all_input_nodes]
         if self.writes is not None:
             self.writes.before(given)

@@ -41,7 +41,6 @@ from refcompiler.capture.policy import (
     DATA_DEPENDENT,
     METADATA,
     NOT_MODELLED,
-    operation_name,
 )
 from refcompiler.capture.signals import Break, Restart
 from refcompiler.capture.state import leaves
@@ -51,6 +50,7 @@ from refcompiler.fakes.composed import RULES, laid
 from refcompiler.fakes.mode import EagerFakeMode
 from refcompiler.guards.kinds import METADATA as UNGUARDED
 from refcompiler.guards.kinds import metadata
+from refcompiler.naming import operation_name, writes
 from refcompiler.shapes import ShapeEnv
 from refcompiler.shapes.composites import python_composites
 from refcompiler.shapes.node import SYMBOLS
@@ -66,10 +66,6 @@ _OPERATORS: dict[str, Callable] = {
 }
 _OPERATORS |= {"__and__": operator.and_, "__or__": operator.or_, "__setitem__": operator.setitem}
 _OPERATORS["__matmul__"] = operator.matmul
-_INPLACE = frozenset(
-    f"__i{name}__"
-    for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
-)
 #: What fx calls nodes, before their numbers, by opcode and the target's name.
 _STEMS: dict[tuple[str, str], str] = {}
 EXAMINED = "refcompiler_examined"  # in the meta of nodes that autograd is asked about
@@ -102,13 +98,6 @@ _READ = frozenset(
     __contains__
     """.split()
 )
-
-
-def _mutates(name: str) -> bool:
-    """By torch's convention the operation of that name changes its first argument."""
-    return (name.endswith("_") and not name.endswith("__")) or (
-        name in _INPLACE or name == "__setitem__"
-    )
 
 
 def version_of(tensor: Any) -> int:
@@ -415,7 +404,7 @@ class Recorder:
         elif replaced.is_replaced(function):
             target = replaced.held(function)
         self.add(op, target, node_args, node_kwargs, result)
-        self.mutates |= _mutates(name) or "out" in kwargs
+        self.mutates |= writes(function, name) or "out" in kwargs
 
     def add(self, op: str, target: Any, args: tuple, kwargs: dict, result: Any) -> None:
         """A node of the scope at hand, and the values that it gives."""

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from refcompiler.capture.models.registry import model, operation
-from refcompiler.capture.policy import operation_name
 from refcompiler.capture.signals import Break
+from refcompiler.naming import operation_name
 
 #: Python's numbers, and symbols for those that are others at each call.
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)

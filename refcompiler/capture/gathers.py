@@ -19,6 +19,7 @@ from refcompiler.capture.door import version_of
 from refcompiler.capture.known import is_data
 from refcompiler.capture.models.registry import operation
 from refcompiler.capture.signals import Break, Restart
+from refcompiler.naming import operation_name
 
 _PLAIN_PARTS = (int, slice, type(None), type(...))
 _PLACES = (torch.int64, torch.int32, torch.int16, torch.int8)
@@ -133,10 +134,11 @@ def _offset(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
 @operation("as_strided", "as_strided_", "as_strided_scatter", "as_strided_copy")
 def _strided(m: Any, function: Any, args: Sequence, kwargs: Mapping) -> Any:
     """A place that is said counts from the beginning of memory, which an input may begin behind."""
-    last = 4 if getattr(function, "__name__", "") == "as_strided_scatter" else 3
+    last = 4 if operation_name(function) == "as_strided_scatter" else 3
     offset = m.force(kwargs.get("storage_offset", args[last] if len(args) > last else None))
     if offset is not None:
-        m.recorder.metadata("storage_offset", m.force(args[0] if args else kwargs["input"]))
+        tensor = args[0] if args else kwargs.get("input", kwargs.get("self"))
+        m.recorder.metadata("storage_offset", m.force(tensor))
     return NotImplemented
 
 

@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.capture.known import is_data
-from refcompiler.capture.policy import operation_name
+from refcompiler.naming import target_name
 
 _EXACT = (torch.int64, torch.bool)
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -179,8 +179,7 @@ def _computed(recorder: Any, node: torch.fx.Node, found: dict[Any, Any]) -> Any:
             return kept.item()
     if value.is_inference() or value._version or node.op not in ("call_function", "call_method"):
         raise _Unknown
-    name = node.target if isinstance(node.target, str) else operation_name(node.target)
-    name = name.strip("_")
+    name = target_name(node.target).strip("_")
     if not (exact or (value.dtype in _FLOATS and (name in _OF_RATIOS or name in _DIVIDING))):
         raise _Unknown
     if name in _SAME:

@@ -50,7 +50,6 @@ from refcompiler.capture.policy import (
     STATE_READERS,
     bound_owner,
     is_operation,
-    operation_name,
 )
 from refcompiler.capture.pulled import Pulled
 from refcompiler.capture.signals import Break
@@ -67,6 +66,7 @@ from refcompiler.interpreter import helpers
 from refcompiler.interpreter.driven import DRIVEN, is_suspended
 from refcompiler.interpreter.frame import UNSET
 from refcompiler.interpreter.resumption import can_throw, resumable, runs_now
+from refcompiler.naming import operation_name
 
 AUTOCAST_METHODS = {torch.autocast.__enter__.__code__, torch.autocast.__exit__.__code__}
 #: What these are made of, or are asked for, is hashed.

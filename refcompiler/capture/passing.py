@@ -19,13 +19,13 @@ from refcompiler.capture.kinds import CONSTANT_TYPES
 from refcompiler.capture.lookup import asks, is_heap
 from refcompiler.capture.models.registry import MODELS, OPERATION_MODELS
 from refcompiler.capture.natively import called_back
-from refcompiler.capture.policy import operation_name
 from refcompiler.capture.pulled import Later, Pulled
 from refcompiler.capture.signals import Break
 from refcompiler.capture.state.contexts import Contexts
 from refcompiler.capture.texts import Texts
 from refcompiler.guards.sources import SCALARS
 from refcompiler.interpreter.frame import UNSET
+from refcompiler.naming import operation_name
 
 #: Operations that take a symbolic bool for a number.
 _OF_BOOLS = frozenset("tensor scalar_tensor as_tensor full mul add sub where".split())

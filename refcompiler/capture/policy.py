@@ -36,7 +36,7 @@ DATA_DEPENDENT = frozenset(
 NOT_MODELLED = frozenset(
     """
     data_ptr backward storage untyped_storage
-    _typed_storage storage_type set_ share_memory_ pin_memory __deepcopy__ __reduce_ex__
+    _typed_storage storage_type set_ set_data share_memory_ pin_memory __deepcopy__ __reduce_ex__
     requires_grad_ __hash__ resize_as_ resize_ swap_tensors __dlpack__
     __cuda_array_interface__ to_sparse to_dense as_subclass to_mkldnn rename rename_ refine_names
     align_to align_as apply_ map_ map2_ _make_subclass _make_wrapper_subclass __setstate__
@@ -388,12 +388,3 @@ def is_operation(function: Any) -> bool:
             return (function.__module__ or "") in ("torch", "torch._VF")
         return type(owner) is types.ModuleType and owner.__name__ in _OPERATION_MODULES
     return kind.__module__ == "torch._ops" and kind.__name__ in ("OpOverload", "OpOverloadPacket")
-
-
-def operation_name(function: Any) -> str:
-    """The bare name of a torch function; of a getter or setter, the attribute's."""
-    if type(function) is types.MethodWrapperType:  # Tensor.shape.__get__
-        owner = function.__self__
-        name = getattr(owner, "__name__", "")
-        return name if function.__name__ == "__get__" else f"{name}.{function.__name__}"
-    return getattr(function, "__name__", str(function))

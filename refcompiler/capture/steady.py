@@ -18,6 +18,7 @@ from refcompiler.capture.signals import Again
 from refcompiler.capture.values import Lazy
 from refcompiler.capture.written import settle
 from refcompiler.guards.sources import Source
+from refcompiler.naming import target_name
 
 #: Steps from a module or a namespace to what it keeps.
 _KEPT = frozenset({"attr", "slot", "member", "dict", "hidden_dict", "item", "dict_item"})
@@ -92,7 +93,7 @@ def _is_replaced(machine: Any, fake: torch.Tensor, source: Source) -> bool:
 def _is_written(fake: torch.Tensor, node: torch.fx.Node) -> bool:
     if fake.is_inference() or fake._version:
         return True
-    return any(getattr(user.target, "__name__", user.target) in _WRITING for user in node.users)
+    return any(target_name(user.target) in _WRITING for user in node.users)
 
 
 def _is_kept(machine: Any, source: Source) -> bool:
