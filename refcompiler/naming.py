@@ -7,10 +7,14 @@ operation: what is decided by a name holds of all four.
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
+_DATA = torch._C._autograd._get_data_attr
+_OPERATORS = (OpOverload, OpOverloadPacket)
 _INPLACE = frozenset(
     f"__i{name}__"
     for name in "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul".split()
@@ -26,7 +30,7 @@ def operation_name(function: Any) -> str:
     kind = type(function)
     if kind is OpOverload:
         function = function.overloadpacket
-    if kind is OpOverload or kind is OpOverloadPacket:
+    if kind in _OPERATORS:
         name: str = function._qualified_op_name
         return name.removeprefix("aten::sym_").removeprefix("aten::")
     if kind is types.MethodWrapperType:  # Tensor.shape.__get__
@@ -52,3 +56,10 @@ def writes(function: Any, name: str) -> bool:
     if name.endswith("_") and not name.endswith("__"):
         return True
     return name in _INPLACE or name == "__setitem__"
+
+
+def takes_data(target: Any, args: Sequence[Any]) -> bool:
+    """Whether a call is ``x.data``, here or as torch's front end spells it."""
+    if target is getattr:
+        return args[1] == "data"
+    return target is _DATA or type(target) in _OPERATORS and operation_name(target) == "data"

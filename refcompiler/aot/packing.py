@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from refcompiler import naming
 from refcompiler.aot.reads import saved_by
 from refcompiler.aot.views import is_data
 
@@ -18,11 +19,8 @@ from refcompiler.aot.views import is_data
 def takes_data(gm: torch.fx.GraphModule) -> bool:
     """Whether a graph, or one within it, takes the ``data`` of a tensor."""
     graphs = [each for each in gm.modules() if isinstance(each, torch.fx.GraphModule)]
-    return any(_takes_data(node) for graph in graphs for node in graph.graph.nodes)
-
-
-def _takes_data(node: torch.fx.Node) -> bool:
-    return node.target is torch._C._autograd._get_data_attr or node.args[1:] == ("data",)
+    nodes = [node for graph in graphs for node in graph.graph.nodes]
+    return any(naming.takes_data(node.target, node.args) for node in nodes)
 
 
 class Writes:

@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from refcompiler.dispatching import DispatchMode
+from refcompiler.naming import takes_data
 
 _LARGEST = 1 << 20  # elements: more than that is not computed to look at it
 _PURE = ("aten", "prims", "prim")  # other operators are anybody's
@@ -61,7 +62,7 @@ def known_value(recorder: Any, fake: torch.Tensor) -> torch.Tensor | None:
 
 def is_data(node: torch.fx.Node) -> bool:
     """``x.data``: what is written to it, nobody counts."""
-    return node.op == "call_function" and node.target is getattr and node.args[1] == "data"
+    return node.op == "call_function" and takes_data(node.target, node.args)
 
 
 def _ancestors(recorder: Any, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
