@@ -32,7 +32,8 @@ from refcompiler.aot.inputs import (
     requires_grad,
     resolved,
 )
-from refcompiler.aot.joint import NEW_VALUES, Joint, trace
+from refcompiler.aot.joint import NEW_VALUES, Joint
+from refcompiler.aot.joint_trace import trace
 from refcompiler.aot.later import Strides
 from refcompiler.aot.numbers import environment
 from refcompiler.aot.observation import observe

@@ -21,10 +21,10 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.again import Then
 from refcompiler.aot.bases import Base, Overlapping
+from refcompiler.aot.casts import Casts
 from refcompiler.aot.depends import Chain, Depends
 from refcompiler.aot.gates import REFUSED, Gates, Level, Stages
 from refcompiler.aot.inputs import Unsupported, attribute
-from refcompiler.aot.joint import Casts
 from refcompiler.aot.later import Later, for_sizes, other_sizes
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.missing import without

@@ -33,6 +33,13 @@ class Checks(dict[str, Check]):
         return add
 
 
+def fails_without(run: Callable[[], None], without: Without, patch: pytest.MonkeyPatch) -> None:
+    """A check fails where what keeps its rule is taken away: it looks at that."""
+    without(patch)
+    with pytest.raises((AssertionError, RuntimeError, pytest.fail.Exception)):
+        run()
+
+
 def raw(program: Callable[..., Any], *examples: Any) -> tuple[Any, list[Any]]:
     """``program`` compiled without the front end, and the graphs that were compiled."""
     graphs: list[Any] = []

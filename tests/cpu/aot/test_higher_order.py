@@ -22,9 +22,10 @@ from torch.utils.checkpoint import (
 )
 
 import refcompiler
-from refcompiler.aot import currents, joint
+from refcompiler.aot import currents, joint_trace
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from refcompiler.aot.regions import checkpoint as region
+from tests.cpu.aot.checks import fails_without
 from tests.cpu.aot.programs import Compiler, compare
 
 PARTITIONS = [default_partition, min_cut_partition]
@@ -621,21 +622,18 @@ KEPT: dict[str, tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]]
     ),
     "derivative that asks": (
         test_products_have_the_gradients_of_eager,
-        lambda patch: patch.delitem(joint.REGIONS, "prod"),
+        lambda patch: patch.delitem(joint_trace.REGIONS, "prod"),
     ),
     "branches and loops": (
         _branches_are_compiled,
-        lambda patch: patch.setattr(joint, "REGIONS", {}),
+        lambda patch: patch.setattr(joint_trace, "REGIONS", {}),
     ),
 }
 
 
 @pytest.mark.parametrize("rule", KEPT)
 def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, without = KEPT[rule]
-    without(monkeypatch)
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        run()
+    fails_without(*KEPT[rule], monkeypatch)
 
 
 def test_what_cannot_be_traced_leaves_the_dispatcher_as_it_was() -> None:

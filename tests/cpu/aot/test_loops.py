@@ -17,7 +17,8 @@ from torch._higher_order_ops.map import map as over
 from torch._higher_order_ops.scan import generic_scan
 
 import refcompiler
-from refcompiler.aot import joint
+from refcompiler.aot import joint_trace
+from tests.cpu.aot.checks import fails_without
 from tests.cpu.aot.programs import Compiler
 
 
@@ -308,14 +309,11 @@ def _steps_are_compiled() -> None:
 KEPT: dict[str, tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = {
     "steps over a dimension": (
         _steps_are_compiled,
-        lambda patch: patch.setattr(joint, "REGIONS", {}),
+        lambda patch: patch.setattr(joint_trace, "REGIONS", {}),
     ),
 }
 
 
 @pytest.mark.parametrize("rule", KEPT)
 def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, without = KEPT[rule]
-    without(monkeypatch)
-    with pytest.raises(AssertionError):
-        run()
+    fails_without(*KEPT[rule], monkeypatch)

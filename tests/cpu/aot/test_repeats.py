@@ -17,9 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 import fastpath
 import refcompiler
-from refcompiler.aot import joint
+from refcompiler.aot import joint_trace
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from refcompiler.aot.regions import unrolled
+from tests.cpu.aot.checks import fails_without
 from tests.cpu.aot.programs import Compiler
 
 
@@ -264,7 +265,7 @@ def _runs_twice() -> None:
 KEPT: dict[str, tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]] = {
     "steps that are kept": (
         _gradients_are_compiled,
-        lambda patch: patch.setattr(joint, "REGIONS", {}),
+        lambda patch: patch.setattr(joint_trace, "REGIONS", {}),
     ),
     "loops of the second run": (
         _runs_twice,
@@ -275,7 +276,4 @@ KEPT: dict[str, tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]]
 
 @pytest.mark.parametrize("rule", KEPT)
 def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, without = KEPT[rule]
-    without(monkeypatch)
-    with pytest.raises((AssertionError, RuntimeError)):
-        run()
+    fails_without(*KEPT[rule], monkeypatch)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import refcompiler
-from refcompiler.aot import backend, joint, observation, wrapper
+from refcompiler.aot import backend, joint_trace, observation, wrapper
 from refcompiler.aot import program as programs_of
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from specs.ahead import AHEAD
@@ -239,7 +239,9 @@ def _expanded(x: Any) -> Any:
 @case(
     "strides of outputs",
     lambda: [T(4, 8), T(4, 8, grad=False)],
-    without=lambda patch: patch.setattr(joint._Tracer, "_laid_out", lambda self, t, layout: t),
+    without=lambda patch: patch.setattr(
+        joint_trace._Tracer, "_laid_out", lambda self, t, layout: t
+    ),
 )
 def _strides(x: Any, b: Any) -> Any:
     made = torch.zeros(4, 4).t()
@@ -288,14 +290,14 @@ def _zeros(graph: Any, missing: Any) -> Any:
 
 
 def _zeros_for_none(patch: pytest.MonkeyPatch) -> None:
-    real = joint._Tracer._backward
+    real = joint_trace._Tracer._backward
 
     def backward(self: Any, found: Any, primals: Any, given: Any) -> Any:
         gradients, begun = real(self, found, primals, given)
         pairs = zip(gradients, primals, strict=True)
         return [torch.zeros_like(t) if g is None else g for g, t in pairs], begun
 
-    patch.setattr(joint._Tracer, "_backward", backward)
+    patch.setattr(joint_trace._Tracer, "_backward", backward)
 
 
 @case("unused input", lambda: [T(4, 8), T(4, 8)], without=_zeros_for_none)
@@ -324,7 +326,7 @@ def _order(x: Any) -> Any:
 @case(
     "checkpoint",
     lambda: [T(4, 8), T(8, 8)],
-    without=lambda patch: patch.setattr(joint, "REGIONS", {}),
+    without=lambda patch: patch.setattr(joint_trace, "REGIONS", {}),
 )
 def _checkpointed(x: Any, w: Any) -> Any:
     return checkpoint(lambda a: F.dropout((a @ w).relu(), 0.5).sin(), x, use_reentrant=False).cos()
@@ -344,14 +346,14 @@ class _Tripled(torch.autograd.Function):
 
 def _forward_alone(patch: pytest.MonkeyPatch) -> None:
     """A custom function is what its forward computes, and has that's gradient."""
-    real = joint.Runner.call_function
+    real = joint_trace.Runner.call_function
 
     def call(self: Any, target: Any, args: Any, kwargs: Any) -> Any:
         if getattr(target, "__name__", "") == "_Tripled":
             return args[0](*args[2:])
         return real(self, target, args, kwargs)
 
-    patch.setattr(joint.Runner, "call_function", call)
+    patch.setattr(joint_trace.Runner, "call_function", call)
 
 
 @case("custom function", lambda: [T(4, 8)], without=_forward_alone)

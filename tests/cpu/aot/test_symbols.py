@@ -17,6 +17,7 @@ from refcompiler.aot.missing import without
 from refcompiler.aot.numbers import ARITHMETIC
 from refcompiler.aot.partition import default_partition, min_cut_partition
 from refcompiler.shapes import ShapeEnv
+from tests.cpu.aot.checks import fails_without
 from tests.cpu.aot.programs import Compiler, compare
 
 PARTITIONS = [default_partition, min_cut_partition]
@@ -374,10 +375,7 @@ KEPT: dict[str, tuple[Callable[[], None], Callable[[pytest.MonkeyPatch], None]]]
 
 @pytest.mark.parametrize("rule", KEPT)
 def test_without_what_keeps_it(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, without = KEPT[rule]
-    without(monkeypatch)
-    with pytest.raises((AssertionError, RuntimeError)):
-        run()
+    fails_without(*KEPT[rule], monkeypatch)
 
 
 def test_a_gradient_of_what_is_written_to_lies_as_that_where_strides_are_symbols() -> None:
