@@ -108,7 +108,7 @@ def _results(m: Calls, *choices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, 
 _NEVER_SHARE = torch.__version__ < (2, 12)
 
 
-@model(*named("cond"))
+@model(*named("cond ops.higher_order.cond"))
 def _cond(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     names = ("pred", "true_fn", "false_fn", "operands")
     given = dict(zip(names, [m.force(a) for a in args], strict=False))
@@ -141,12 +141,13 @@ def _cond(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     return yes.form.fill(results)
 
 
-@model(*named("_higher_order_ops.while_loop"))
+@model(*named("_higher_order_ops.while_loop ops.higher_order.while_loop"))
 def _while_loop(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    names = ("cond_fn", "body_fn", "carried_inputs")
+    names = ("cond_fn", "body_fn", "carried_inputs", "additional_inputs")  # the operator's alone
     given = dict(zip(names, [m.force(a) for a in args], strict=False))
     given |= {k: m.force(v) for k, v in kwargs.items()}
-    if set(given) != set(names) or not isinstance(given["carried_inputs"], (tuple, list)):
+    more = [m.force(v) for v in given.pop("additional_inputs", ())]
+    if set(given) != set(names[:3]) or not isinstance(given["carried_inputs"], (tuple, list)):
         raise Break("higher-order", "torch.while_loop with arguments that eager refuses")
     carried = tuple(map(m.force, given["carried_inputs"]))
     places = frozenset(i for i, value in enumerate(carried) if type(value) in _CARRIED)
@@ -159,16 +160,16 @@ def _while_loop(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
         raise Break("higher-order", "torch.while_loop carries one tensor twice")
     with suspended(m):  # what is carried is soon another value than what it starts with
         steps = [apart(t) for t in carried]
-    test = _pure(m, frame, given["cond_fn"], steps, places)
-    body = _pure(m, frame, given["body_fn"], steps, places)
+    test = _pure(m, frame, given["cond_fn"], [*steps, *more], places)
+    body = _pure(m, frame, given["body_fn"], [*steps, *more], places)
     for region in (test, body):
-        refuse_aliases(m, region, steps)
+        refuse_aliases(m, region, [*steps, *more])
     outputs = body.form.fill(body.outputs)
     if not isinstance(outputs, (tuple, list)) or len(body.outputs) != len(carried):
         raise refusal(m, "the body of torch.while_loop gives another structure than it takes")
     if not all(map(_alike, body.outputs, carried)) or len(test.outputs) != 1:
         raise refusal(m, "the body of torch.while_loop changes what it carries to another kind")
-    modules, shared = _aligned([test, body], steps)
+    modules, shared = _aligned([test, body], [*steps, *_distinct(tensors_of(more))])
     alone(modules[0])
     results = _results(m, body.outputs, carried)
     arguments = [*modules, carried, tuple(shared[len(carried) :])]
