@@ -263,9 +263,8 @@ class Attributes(ClassAttributes):
             if type(value) is not ModuleType:
                 if described is not UNSET and owner is not None:
                     return self.bind_found(owner, described, value, type(value), name)
-                kept = find(type(value), "__setattr__")[1]
-                if described is UNSET and type(kept) is FunctionType:
-                    return self.kept_elsewhere(value, name)
+                if described is UNSET and "__getattr__" not in namespace:
+                    return self.kept_elsewhere(value, namespace, name)
                 return getattr(value, name)
             if find(ModuleType, name)[1] is not UNSET:
                 return getattr(value, name)
@@ -292,11 +291,23 @@ class Attributes(ClassAttributes):
             return False
         return name in namespace
 
-    def kept_elsewhere(self, module: ModuleType, name: str) -> Any:
-        """An attribute of a module whose class says how they are written, such as settings."""
+    def kept_elsewhere(self, module: ModuleType, namespace: dict[str, Any], name: str) -> Any:
+        """What the class of a module has for attributes that are not there, such as settings.
+
+        Operators of a library (``torch.ops``) are made when they are asked for, and kept.
+        """
+        space = self.module_space(module)
         source, fallback = self.find_guarded(type(module), "__getattr__")
         if type(fallback) is not FunctionType:
             return getattr(module, name)
+        writes = type(find(type(module), "__setattr__")[1]) is FunctionType
+        if is_quiet(fallback) and not writes:
+            found = getattr(module, name)
+            if name not in namespace:
+                return found
+            return self.lazy(self.item(space, name, "member", name), namespace[name])
+        if not writes:
+            self.guard("ABSENT", space, name)
         self.from_class(source, fallback)
         return Run(fallback, [module, name])
 

@@ -16,7 +16,7 @@ from refcompiler.aot.remaining import SELECTIVE
 from refcompiler.caught import hold, last_caught
 from refcompiler.errors import PackageError
 from refcompiler.package.names import place_of
-from refcompiler.package.rows import Home, Packer, Refused, Unpacker, described, register
+from refcompiler.package.rows import Home, Packer, Refused, Unpacker, described, held, register
 from refcompiler.remade import MADE
 
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -94,7 +94,7 @@ def _is_target(value: Any) -> bool:
         return False
     if value is getattr:
         return True
-    if MADE in getattr(value, "__dict__", ()):
+    if MADE in held(value, "__dict__", ()):
         return True
     found = place_of(value)
     if found is None:

@@ -27,7 +27,7 @@ from typing import Any
 from refcompiler.errors import PackageError
 from refcompiler.guards.permanence import is_of_library
 from refcompiler.package import hidden  # noqa: F401  # a place where things are
-from refcompiler.package.rows import Packer, Refused, Unpacker, described, register
+from refcompiler.package.rows import Packer, Refused, Unpacker, described, held, register
 
 #: What may be imported for the sake of a package.
 _IMPORTED = frozenset({"torch", "numpy", "refcompiler", "fastpath", "specs"})
@@ -115,11 +115,11 @@ def _candidates(value: Any) -> Iterator[tuple[str, list[str]]]:
     if known is not None:
         yield known
     if _is_wrapped(value):  # each is in the namespace of the class that its function is of
-        value = next(filter(None, (getattr(value, name, None) for name in _UNDER)), None)
-    owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
+        value = next(filter(None, (held(value, name) for name in _UNDER)), None)
+    owner = held(value, "__objclass__") or held(value, "__self__")
     if isinstance(owner, type):
         yield owner.__module__, [*owner.__qualname__.split("."), value.__name__]
-    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    module, name = held(value, "__module__"), held(value, "__qualname__")
     if not isinstance(module, str) or not isinstance(name, str) or _LOCAL in name:
         return
     steps = name.split(".")
@@ -192,7 +192,7 @@ def code_in(value: Any) -> CodeType | None:
 
 def _function_in(value: Any) -> FunctionType | None:
     if _is_wrapped(value) or type(value) is CACHE_TYPE:
-        value = next(filter(None, (getattr(value, name, None) for name in _UNDER)), None)
+        value = next(filter(None, (held(value, name) for name in _UNDER)), None)
     return value if isinstance(value, FunctionType) else None
 
 
@@ -271,8 +271,8 @@ def _outer_code(space: dict[str, Any], qualname: str) -> CodeType | None:
     except LookupError:
         return None
     for _ in range(10):
-        code = getattr(found, "__code__", None)
-        inner = [getattr(found, attribute, None) for attribute in _UNDER]
+        code = held(found, "__code__")
+        inner = [held(found, attribute) for attribute in _UNDER]
         below = next((item for item in inner if item is not None), None)
         if isinstance(code, CodeType) and (below is None or code.co_qualname == qualname):
             return code

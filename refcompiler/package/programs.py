@@ -38,7 +38,7 @@ from refcompiler.aot.twice import TWICE, Derivable
 from refcompiler.backends.registry import lookup_backend
 from refcompiler.errors import PackageError, UnsupportedError
 from refcompiler.package import calls  # noqa: F401  # rows for what guards and plans call
-from refcompiler.package.rows import Home, NotYet, Packer, Refused, Unpacker, record, register
+from refcompiler.package.rows import Home, NotYet, Packer, Refused, Unpacker, held, record, register
 from refcompiler.package.text import named_in, run
 from refcompiler.remade import MADE, WRITTEN, is_maker, maker
 from refcompiler.runtime.counters import count
@@ -148,7 +148,7 @@ def _pack_replay(p: Packer, value: Any) -> list[Any]:
     return [list(t.shape), list(t.stride()), offset]
 
 
-register("made", _pack_made, _unpack_made, when=lambda v: MADE in getattr(v, "__dict__", ()))
+register("made", _pack_made, _unpack_made, when=lambda v: MADE in held(v, "__dict__", ()))
 register("replay", _pack_replay, lambda u, *parts: viewer(*parts), when=_is_replay)
 
 

@@ -98,9 +98,17 @@ def record(cls: Any, *fields: str) -> None:
     )
 
 
+def held(value: Any, name: str, default: Any = None) -> Any:
+    """An attribute, past a ``__getattr__`` of the user's, which would run."""
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return default
+
+
 def described(value: Any) -> str:
     """What ``value`` is, without asking an object of the user's for its text."""
-    name = getattr(value, "__qualname__", None)
+    name = held(value, "__qualname__")
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     return f"{name} ({kind})" if isinstance(name, str) else f"an object of class {kind}"
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import refcompiler
-from refcompiler.aot import aot_autograd, joint
+from refcompiler.aot import aot_autograd, joint_trace
 
 
 def test_products_are_chosen_by_flags_where_gradients_are_off() -> None:
@@ -110,7 +110,7 @@ def test_gradients_of_reflections_lie_as_where_nothing_is_traced(monkeypatch: An
     compiled = refcompiler.compile(reflected, backend="aot_eager")
     assert strides(compiled) == strides(reflected)
     assert strides(reflected)[0] == (1, 5) and refcompiler.counters()["uncompiled"] == 0
-    monkeypatch.setattr(joint, "lay_out_gradients", lambda outputs: [])
+    monkeypatch.setattr(joint_trace, "lay_out_gradients", lambda outputs: [])
     assert strides(compiled) != strides(reflected)
 
 

@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import refcompiler
-from refcompiler.aot import functional, joint, nodes, tracing
+from refcompiler.aot import functional, joint_trace, nodes, tracing
 from tests.cpu.aot.test_backward import compiled
 
 
@@ -73,7 +73,7 @@ def test_graphs_have_the_nodes_of_torchs_modes(
             for module in (tracing, functional):
                 patch.setattr(module, "kind_of", lambda func: (False, False))
             assert found == graphs(program) and len(found) == 2
-            patch.setattr(joint, "trace_graph", _by_make_fx)
+            patch.setattr(joint_trace, "trace_graph", _by_make_fx)
             assert found == graphs(program)
         assert len(direct) == count > 15
         direct.clear()

@@ -290,3 +290,32 @@ def test_another_instance_and_another_shape_of_a_module() -> None:
     module.layers[1].register_forward_hook(lambda m, args, out: out * 2)
     close(compiled(X), module(X))
     assert counted()[0] == 1 and counted()[1] == 2
+
+
+class Strict(types.ModuleType):
+    """It takes each question for a key, and notes it."""
+
+    def __init__(self) -> None:
+        super().__init__("strict")
+        self.table, self.asked = {"factor": 3.0}, []
+
+    def __getattr__(self, name: str) -> Any:
+        vars(self)["asked"].append(name)
+        return vars(self)["table"][name]
+
+
+STRICT = Strict()
+
+
+def strict(x: torch.Tensor) -> torch.Tensor:
+    return x * STRICT.factor
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_writes_a_program_down_asks_nothing_of_the_users_objects() -> None:
+    """Of this module either, which no process finds by its name."""
+    for _ in range(2):
+        before = len(STRICT.asked)
+        close(again(strict)(X), 3 * X)
+        assert STRICT.asked[before:] == ["factor"]
+        assert counted() == (0, 1, 0) and kept() == 0
