@@ -50,7 +50,21 @@ class Counting(nn.Module):
         return nn.functional.dropout(self.norm(self.linear(x)), 0.3, self.training) * self.calls
 
 
-MODULES = [Branching, Looping, Scanning, Counting]
+class Blocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        with torch.no_grad():
+            scale = y.relu()
+        with torch.autocast("cpu", torch.bfloat16):
+            z = self.linear(x)
+        return y * scale + z.float()
+
+
+MODULES = [Blocks, Branching, Looping, Scanning, Counting]
 
 
 def _ran(run: Any, module: nn.Module, gradients: bool) -> list[Any]:
