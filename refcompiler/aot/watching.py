@@ -75,6 +75,7 @@ class Watching(Runner):
         overlapping = [t for t in (*given, *bases) if self._overlaps(t)]
         uncounted = [t for t in overlapping if t.is_inference()]
         shared = [(t, t._version) for t in overlapping if not t.is_inference()]
+        sized = [(t, t._version) for t in (*given, *bases) if _counts_writes(t) and by_size(t)]
         read = []
         if torch.is_grad_enabled():
             read = [(t, t._version) for t in given if self.reads.get(id(t)) == -1]
@@ -98,6 +99,9 @@ class Watching(Runner):
             self._look_at_places(n, name)
         if any(t._version != version for t, version in shared) and not _moves_nothing(name):
             raise Unsupported("a tensor that is written to overlaps itself")
+        for t, version in sized:  # what is asked here holds for the sizes of later calls too
+            if t._version != version and not _moves_nothing(name) and overlaps_itself(t):
+                raise Unsupported("a tensor that is written to overlaps itself")
         if shared:
             held = {memory(t) for t, _ in shared}  # no view is what ``detach`` gives, here
             for t in result if isinstance(result, (list, tuple)) else [result]:
@@ -173,6 +177,15 @@ def shares_elements(t: Any) -> bool:
     """Whether two elements of ``t`` are one place of memory, as far as sizes are known."""
     if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
         return False
-    if t._has_symbolic_sizes_strides:
+    if by_size(t):
         return any(isinstance(step, int) and step == 0 for step in t.stride())
     return overlaps_itself(t)
+
+
+def by_size(t: torch.Tensor) -> bool:
+    """Whether symbols say how ``t`` lies."""
+    return t.layout is torch.strided and bool(t._has_symbolic_sizes_strides)
+
+
+def _counts_writes(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and not t.is_inference()

@@ -127,6 +127,8 @@ def difference(ours: See, theirs: See, exact: bool) -> Difference | None:
         for key in [*b, *(a.keys() - b.keys())]:
             if not _same(a.get(key), b.get(key), exact):
                 found.append(_difference(step, key, a.get(key), b.get(key)))
+        if raised := [d for d in found if d.kind.startswith("error")]:
+            return raised[0]  # the rest comes of it
         if found:
             return min(found, key=lambda d: KINDS.index(d.kind))
     if len(ours.steps) != len(theirs.steps):

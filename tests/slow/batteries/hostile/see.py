@@ -68,12 +68,17 @@ class See:
         facts[step, "structure"] = form
 
     def _all(self, facts):
-        """Of every known tensor; tensors, bases and storages get numbers as they are met."""
+        """Of every known tensor; tensors, bases and storages get numbers as they are met.
+
+        How often kernels wrote to a gradient while they made it is no fact.
+        """
         objects, storages = {}, {}
         for name, t in self.named.items():
             if not isinstance(t, torch.Tensor):
                 continue
-            facts.update({(name, aspect): fact for aspect, fact in _of(t).items()})
+            for aspect, fact in _of(t).items():
+                if aspect != "version" or not name.startswith("grad"):
+                    facts[name, aspect] = fact
             facts[name, "identity"] = objects.setdefault(id(t), len(objects))
             memory = t.untyped_storage()
             facts[name, "memory"] = storages.setdefault(memory._cdata, len(storages))
@@ -82,7 +87,8 @@ class See:
             facts[name, "has grad"] = grad is not None
             if grad is not None:
                 for aspect, fact in _of(grad).items():
-                    facts[name, "grad " + aspect] = fact
+                    if aspect != "version":
+                        facts[name, "grad " + aspect] = fact
                 facts[name, "grad identity"] = objects.setdefault(id(grad), len(objects))
                 self.kept.append(grad)
         for name, t in self.named.items():
