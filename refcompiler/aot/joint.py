@@ -36,7 +36,7 @@ from refcompiler.aot.observation import Observation, Value, ViewOf, expanded
 from refcompiler.aot.order import Arrivals, turns
 from refcompiler.aot.packing import takes_data
 from refcompiler.aot.ports import INPUT, RESULT, VIEW, Key
-from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, nodes_of, saving
+from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, saving
 from refcompiler.aot.recording import record
 from refcompiler.aot.refusing import Refusal, Refusals, refusals
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
@@ -49,6 +49,7 @@ from refcompiler.aot.tracing import Decompositions
 from refcompiler.aot.tracing import trace as trace_graph
 from refcompiler.aot.viewed import Viewed
 from refcompiler.aot.watching import shares_elements
+from refcompiler.histories import nodes_of
 from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.known import same
 
@@ -83,7 +84,7 @@ class Joint:
     partly: dict[int, int] = field(default_factory=dict)  # of places of inputs, see :func:`partly`
     #: Of a trace in stages: the result and what comes back to what, for each of the last outputs.
     parts: list[tuple[int, Key]] = field(default_factory=list)
-    saving: int = -1  # the tangents (bits) whose backward, in eager, reads what is saved
+    saving: Collection[int] = (-1,)  # the tangents (bits) of what runs once: :func:`saving`
     order: list[int] = field(default_factory=list)  # in which eager's gradients come to inputs
     #: By place of a written input, the tangents (bits) that pass a write to it.
     passed: dict[int, int] = field(default_factory=dict)
@@ -371,7 +372,7 @@ class _Tracer:
         self.parts: list[tuple[int, Key]] = []
         self.inputs: Sequence[Any] = ()  # by place, as the graph is run with them
         self.flat: Sequence[Any] = ()  # what that returns
-        self.saving = -1
+        self.saving: Collection[int] = (-1,)
         self.keeps_gaps = False
         self.refusals = Refusals()
         self.refused: list[Refusal] = []
@@ -597,9 +598,8 @@ class _Tracer:
             shown = dict(enumerate(found[at] for at in self.tangents if at < len(found)))
             return self._derivatives(self.second, results, inputs, given, shown), []
         with casting(dict(self.casts)), torch.no_grad():
-            handles = mark_released(outputs, get_proxy_mode().tracer.graph)
             begun = self._stages(between, there, outputs, given) if self.staged else []
-            handles += lay_out_gradients(outputs)  # first, as others look at gradients too
+            handles = lay_out_gradients(outputs)  # first, as others look at gradients too
             parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
             arrivals = Arrivals(outputs, {n: primals[n] for n in wanted})
             watched = self.refusals.watched(outputs)

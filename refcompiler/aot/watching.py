@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot.inputs import Runner, Unsupported, is_outdated
+from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.packing import Writes, takes_data
 from refcompiler.aot.regions.table import OBSERVED
 from refcompiler.aot.restoring import leaves_gaps
 from refcompiler.aot.views import has_gaps_or_overlaps
 from refcompiler.fakes.overlap import Written, memory, overlaps_itself
+from refcompiler.histories import is_outdated
 from refcompiler.shapes.known import same
 
 

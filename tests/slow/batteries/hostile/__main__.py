@@ -18,7 +18,7 @@ import pickle
 import signal
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,15 @@ from tests.slow.batteries.training import register_fastpath
 _SECONDS = 240
 
 
-def verdict_of(seed: int, backend: str, smaller: bool = True) -> Verdict:
-    """Of the seed's case, or of a smaller one that differs in the same way."""
-    found = judge(write(seed), backend)
+def verdict_of(
+    seed: int, backend: str, smaller: bool = True, tell: Callable[[Any], None] = lambda case: None
+) -> Verdict:
+    """Of the seed's case, or of a smaller one that differs in the same way.
+
+    ``tell``: is given the case once eager has run it.
+    """
+    case = write(seed)
+    found = judge(case, backend, lambda: tell(case))
     if smaller and found.difference is not None:
         case = shrink(found.case, backend, found.difference.signature)
         if (again := judge(case, backend)).difference is not None:
@@ -51,25 +57,32 @@ def apart(seeds: Sequence[int], backend: str, smaller: bool = True) -> Iterator[
         if not (pid := os.fork()):
             os.close(ours)
             with os.fdopen(theirs, "wb") as told:
+
+                def tell(found: Any) -> None:
+                    pickle.dump(found, told)
+                    told.flush()
+
                 for seed in left:
                     signal.alarm(_SECONDS)
-                    pickle.dump(verdict_of(seed, backend, smaller), told)
-                    told.flush()
+                    tell(verdict_of(seed, backend, smaller, tell))
             os._exit(0)
         os.close(theirs)
+        case = None
         with os.fdopen(ours, "rb") as heard:
             try:
                 while left:
-                    verdict = pickle.load(heard)
-                    left.pop(0)
-                    yield verdict
+                    found = pickle.load(heard)
+                    if isinstance(found, Verdict):
+                        left.pop(0)
+                        yield found
+                    case = None if isinstance(found, Verdict) else found
             except EOFError:
                 pass
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if left:
-            seed = left.pop(0)
+            left.pop(0)
             crash = Difference("crash", "process", f"status {status}", None, None)
-            yield Verdict(write(seed), crash)
+            yield Verdict(None, wavering=True) if case is None else Verdict(case, crash)
 
 
 def summary(found: Sequence[Verdict]) -> str:
@@ -86,7 +99,7 @@ def summary(found: Sequence[Verdict]) -> str:
         f"facts of {total['steps']} steps compared; {total['graphs']} graphs, "
         f"{total['uncompiled']} times uncompiled; {total['breaks']} breaks, {total['fallbacks']} "
         f"fallbacks; {without} programs without a graph; {len(found) - len(judged)} left out, "
-        "which eager does otherwise each time"
+        "which eager does otherwise each time, or ends at"
     )
 
 
@@ -94,8 +107,10 @@ def good(found: Sequence[Verdict]) -> bool:
     judged = [v for v in found if not v.wavering]
     compiled = sum(v.graphs > 0 for v in judged)
     compared = all(v.facts for v in judged)
-    return bool(judged) and not any(v.difference for v in judged) and (
-        compared and compiled >= 0.9 * len(judged)
+    return (
+        bool(judged)
+        and not any(v.difference for v in judged)
+        and (compared and compiled >= 0.9 * len(judged))
     )
 
 
@@ -113,7 +128,7 @@ def main() -> int:
     found, classes = [], defaultdict(list)
     for verdict in apart(range(int(first), int(last or first) + 1), given.backend, not given.whole):
         found.append(verdict)
-        seed = verdict.case.seed
+        seed = verdict.case.seed if verdict.case else "?"
         if verdict.difference:
             classes[verdict.difference.signature].append(seed)
             print(f"--- seed {seed} differs: {verdict.difference}\n{_shown(verdict)}", flush=True)

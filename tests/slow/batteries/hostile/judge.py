@@ -73,7 +73,7 @@ class Difference:
 
 @dataclass
 class Verdict:
-    case: Case
+    case: Case | None  # None: eager ends the process
     difference: Difference | None = None
     facts: int = 0
     steps: int = 0
@@ -101,12 +101,14 @@ def observe(case: Case, compiled: Callable[[Any], Any]) -> See:
     return seen
 
 
-def judge(case: Case, backend: str) -> Verdict:
+def judge(case: Case, backend: str, then: Callable[[], None] = lambda: None) -> Verdict:
+    """``then``: called when eager has run the case."""
     verdict = Verdict(case)
     theirs = observe(case, lambda function: function)
     if difference(observe(case, lambda function: function), theirs, exact=True):
         verdict.wavering = True
         return verdict
+    then()
     refcompiler.reset()
     counted = Backend(backend)
     ours = observe(case, lambda function: refcompiler.compile(function, backend=counted))

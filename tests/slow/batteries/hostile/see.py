@@ -139,9 +139,11 @@ def cotangent(t, seed=0):
     """One that differs from element to element, and from seed to seed."""
     made = torch.arange(t.numel(), dtype=torch.float64).mul(0.37 + 0.11 * seed).add(1 + seed).sin()
     made = made.reshape(t.shape).to(t.dtype if not t.is_complex() else torch.float64)
-    return torch.complex(made, made.flip(0) if made.dim() else made * 0.5).to(t.dtype) if (
-        t.is_complex()
-    ) else made
+    return (
+        torch.complex(made, made.flip(0) if made.dim() else made * 0.5).to(t.dtype)
+        if (t.is_complex())
+        else made
+    )
 
 
 def ends(result):
@@ -161,7 +163,7 @@ def backward(result, numbers=None, seed=0, **options):
 
 
 def gradients(result, numbers, inputs, seed=0, **options):
-    """``autograd.grad`` of some ends by ``inputs``, with cotangents; None if none leads anywhere."""
+    """``autograd.grad`` of some ends by ``inputs``, with cotangents; None where there are none."""
     tensors = ends(result)
     if numbers is not None:
         tensors = [tensors[n] for n in numbers if n < len(tensors)]

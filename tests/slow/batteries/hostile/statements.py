@@ -327,7 +327,7 @@ KINDS: dict[str, tuple[int, list[str]]] = {
 }
 
 #: What every program may use besides torch.
-PRELUDE = '''\
+PRELUDE = """\
 import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
@@ -437,4 +437,4 @@ class Layer(torch.nn.Module):
         if self.training:
             self.count += 1
         return F.linear(x, self.weight) / (1 + self.count)
-'''
+"""
