@@ -91,6 +91,8 @@ def _base(tensors: Sequence[torch.Tensor], places: Sequence[int], tracked: Colle
         root = _root(tensors[known])
         if tensors[known].requires_grad and not root.requires_grad:
             raise Unsupported("an input that is written to shares memory with a leaf's view")
+        if root.untyped_storage()._cdata != memory:  # by set_
+            raise Unsupported("an input that is written to has other memory than what it is of")
         hidden = {n for n in places if _root(tensors[n]) is not root}
         unknown = any(not _is_inside(tensors[n], root) for n in hidden)
         if unknown or hidden.intersection(differentiable):

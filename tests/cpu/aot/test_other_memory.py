@@ -99,3 +99,32 @@ def test_other_data_of_another_layout_with_symbols(backend: str) -> None:
         found, expected = call(x), program(z)
         for a, b in ((found, expected), (x, z)):
             assert torch.equal(a, b) and a.stride() == b.stride()
+
+
+@pytest.mark.parametrize("made", ["set_", "data"])
+def test_a_view_given_other_memory_that_is_written_to(made: str) -> None:
+    """What it is a view of has the memory from before."""
+
+    def program(x: Any, y: Any) -> Any:
+        torch._foreach_lerp_([x], [y], 0.25)
+        return x * 1, x.sum()
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    seen: list[Any] = []
+    for function in (program, call):
+        leaf = torch.arange(9.0, requires_grad=True)
+        x = (leaf * 2).view(3, 3)[1:]
+        y = torch.arange(6.0).view(2, 3) - 3
+        if made == "set_":
+            x.set_(y)  # has no derivative
+        else:
+            x.data = y
+        results = function(x, y)
+        seen.append([*results, x, y])
+        if made == "data":
+            seen[-1] += torch.autograd.grad(results[1], [x, leaf], allow_unused=True)
+    assert len(seen[0]) == 4 + 2 * (made == "data")
+    for n, (expected, found) in enumerate(zip(*seen, strict=True)):
+        assert (found is None) is (expected is None), n
+        assert expected is None or torch.equal(found, expected), n
+    assert refcompiler.counters()["graphs"] == 1

@@ -81,7 +81,7 @@ def apart(seeds: Sequence[int], backend: str, smaller: bool = True) -> Iterator[
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if left:
             left.pop(0)
-            crash = Difference("crash", "process", f"status {status}", None, None)
+            crash = Difference("crash", "process", f"status {status}", "", None, None)
             yield Verdict(None, wavering=True) if case is None else Verdict(case, crash)
 
 
