@@ -33,11 +33,16 @@ def is_outdated(t: torch.Tensor) -> bool:
     return False
 
 
-def stale(outputs: Sequence[torch.Tensor]) -> bool:
-    """Whether a function of the backward has saved what was written to since: it would raise."""
+def stale(outputs: Sequence[torch.Tensor], first: int = 0) -> bool:
+    """Whether a function of the backward has saved what was written to since: it would raise.
+
+    ``first``: the number of autograd's first function that is asked.
+    """
     names: dict[type, list[str]] = {}
     for node in nodes_of(outputs):
         kind = type(node)
+        if node._sequence_nr() < first:
+            continue
         if kind not in names:
             python = isinstance(node, torch.autograd.function.BackwardCFunction)
             found = [name for name in dir(kind) if name.startswith("_raw_saved_")]

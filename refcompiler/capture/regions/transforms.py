@@ -195,12 +195,13 @@ def _checkpoint(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     region = Region(m, frame, m.force(function))
     region.gives_numbers = region.may_change = True
     before = effects(m), reachable(region.function)
+    first = torch.autograd._get_sequence_nr()
     value = region.call(*rest, **given)
     if (effects(m), reachable(region.function)) != before:
         raise refusal(m, "the function of checkpoint, which runs again, changes Python objects")
     if reentrant:
         with suspended(m):
-            refused = stale([t for t in region.outputs if t.requires_grad])
+            refused = stale([t for t in region.outputs if t.requires_grad], first)
         if refused:
             raise refusal(m, "a reentrant checkpoint that writes to what its backward reads")
     operands = [*tensors_of((rest, given)), *region.lifted]
