@@ -56,6 +56,9 @@ class Watching(Runner):
         self.placed: set[int] = set()  # memory of which a place is said
         self.changed: set[int] = set()  # that of ``begun`` that was written to
         self.spread: set[int] = set()  # memory of such tensors of inference mode
+        #: Memory of inputs that elements were written to, and of which an input has a part since.
+        self.stored: set[int] = set()
+        self.cut: set[int] = set()
         #: Where autograd may miss one.
         self.writes = Writes() if torch.is_grad_enabled() and takes_data(gm) else None
 
@@ -76,7 +79,7 @@ class Watching(Runner):
         overlapping = [t for t in (*given, *bases) if self._overlaps(t)]
         uncounted = [t for t in overlapping if t.is_inference()]
         shared = [(t, t._version) for t in overlapping if not t.is_inference()]
-        sized = [(t, t._version) for t in (*given, *bases) if _counts_writes(t) and by_size(t)]
+        counted = [(t, t._version) for t in (*given, *bases) if _counts_writes(t)]
         read = []
         if torch.is_grad_enabled():
             read = [(t, t._version) for t in given if self.reads.get(id(t)) == -1]
@@ -100,9 +103,13 @@ class Watching(Runner):
             self._look_at_places(n, name)
         if any(t._version != version for t, version in shared) and not _moves_nothing(name):
             raise Unsupported("a tensor that is written to overlaps itself")
-        for t, version in sized:  # what is asked here holds for the sizes of later calls too
-            if t._version != version and not _moves_nothing(name) and overlaps_itself(t):
-                raise Unsupported("a tensor that is written to overlaps itself")
+        if not _moves_nothing(name):
+            for t in [t for t, version in counted if t._version != version]:
+                self.stored.add(memory(t))
+                if by_size(t) and overlaps_itself(t):  # assumed of later calls too
+                    raise Unsupported("a tensor that is written to overlaps itself")
+        if not self.cut.isdisjoint(self.stored):
+            raise Unsupported("as_strided_ gives an input a part of the memory that is written to")
         if shared:
             held = {memory(t) for t, _ in shared}  # no view is what ``detach`` gives, here
             for t in result if isinstance(result, (list, tuple)) else [result]:
@@ -154,12 +161,14 @@ class Watching(Runner):
 
     def _reach(self, n: torch.fx.Node) -> Any:
         (given, *_), _ = self.fetch_args_kwargs_from_env(n)
-        before, gaps = Layout.of(given), has_gaps_or_overlaps(given)
+        before, gaps, numel = Layout.of(given), has_gaps_or_overlaps(given), given.numel()
         t = super().run_node(n)
         after = Layout.of(t)
         inside = before.offset <= after.offset and after.end <= before.end and not gaps
         if t.untyped_storage()._cdata in self.storages and not inside:
             raise Unsupported("as_strided reaches memory that an input is not said to have")
+        if t is given and memory(t) in self.storages and (t.numel() != numel or overlaps_itself(t)):
+            self.cut.add(memory(t))
         return t
 
 
