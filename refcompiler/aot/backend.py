@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -331,7 +333,8 @@ def _compile(
     if training:
         wrapper.ways({taken[n] for n in run.partly}, leaves)
         wrapper.loose = joint.without_gradient() | joint.partly.keys()
-        passed = {place: mask & ~joint.saving for place, mask in joint.passed.items()}
+        saving = functools.reduce(operator.or_, joint.saving, 0)
+        passed = {place: mask & ~saving for place, mask in joint.passed.items()}
         wrapper.kept, wrapper.viewed = run.kept_written, joint.viewed
         wrapper.late = run.asked_since.late if run.asked_since is not None else ()
         wrapper.detached = {n for n in joint.own_currents() if requires_grad(fakes[taken[n]])}

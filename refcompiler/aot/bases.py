@@ -56,7 +56,7 @@ class Base:
         """The base of ``tensors``, which it was found for."""
         first = tensors[self.first]
         if self.tracked:
-            return _root(first)
+            return first._base if self.through else first
         at = self.layout
         with torch.no_grad():
             return first.detach().as_strided(at.size, at.stride, at.offset)
@@ -89,6 +89,10 @@ def _base(tensors: Sequence[torch.Tensor], places: Sequence[int], tracked: Colle
     if torch.is_grad_enabled() and differentiable:
         known = next((n for n in differentiable if tensors[n].requires_grad), differentiable[0])
         root = _root(tensors[known])
+        if tensors[known].requires_grad and not root.requires_grad:
+            raise Unsupported("an input that is written to shares memory with a leaf's view")
+        if root.untyped_storage()._cdata != memory:  # by set_
+            raise Unsupported("an input that is written to has other memory than what it is of")
         hidden = {n for n in places if _root(tensors[n]) is not root}
         unknown = any(not _is_inside(tensors[n], root) for n in hidden)
         if unknown or hidden.intersection(differentiable):
@@ -153,7 +157,9 @@ def member(base: torch.Tensor, at: Layout, dtype: torch.dtype, hidden: str = SEE
 
 
 def _root(t: torch.Tensor) -> torch.Tensor:
-    return t._base if t._is_view() else t
+    """What gradients of ``t`` and of its views have in common: a leaf's are its own, also where it
+    is a view of what has none."""
+    return t._base if t._is_view() and not (t.is_leaf and t.requires_grad) else t
 
 
 def share(mode: FakeTensorMode, fakes: list[torch.Tensor], bases: Sequence[Base]) -> None:

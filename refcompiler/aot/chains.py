@@ -14,9 +14,9 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from refcompiler.aot.inputs import is_outdated
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.views import SYMBOLIC
+from refcompiler.histories import is_outdated
 from refcompiler.remade import made, maker
 
 #: A view that others may be made of: ``(OUTPUT, its number)``, or ``(GIVEN, place)`` of an input.

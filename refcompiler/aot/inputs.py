@@ -175,17 +175,5 @@ class Runner(torch.fx.Interpreter):
         return torch.func.functional_call(module, values, args, kwargs, tie_weights=False)
 
 
-def is_outdated(t: torch.Tensor) -> bool:
-    """Whether ``t`` is a view, made without gradients, of what was written to since.
-
-    Autograd has an error for whoever asks then what made it.
-    """
-    try:
-        _ = t.grad_fn
-    except RuntimeError:
-        return True
-    return False
-
-
 def requires_grad(t: Any) -> bool:
     return isinstance(t, torch.Tensor) and t.requires_grad

@@ -36,7 +36,7 @@ from refcompiler.aot.numbers import begin, symbols_of
 from refcompiler.aot.observation import Observation, Value, expanded
 from refcompiler.aot.order import Arrivals, turns
 from refcompiler.aot.ports import INPUT, RESULT, Key
-from refcompiler.aot.reads import Parts, Writes, lay_out_gradients, mark_released, nodes_of
+from refcompiler.aot.reads import Parts, Writes, lay_out_gradients
 from refcompiler.aot.recording import record
 from refcompiler.aot.refusing import Refusals
 from refcompiler.aot.regions.inner import DECOMPOSITIONS
@@ -48,6 +48,7 @@ from refcompiler.aot.tracing import Decompositions
 from refcompiler.aot.tracing import trace as trace_graph
 from refcompiler.aot.viewed import Viewed
 from refcompiler.aot.watching import shares_elements
+from refcompiler.histories import nodes_of
 from refcompiler.shapes.env import ShapeEnv
 from refcompiler.shapes.known import same
 
@@ -441,9 +442,8 @@ class _Tracer:
             shown = dict(enumerate(found[at] for at in self.tangents if at < len(found)))
             return self._derivatives(self.second, results, wanted, given, shown), []
         with casting(dict(self.casts)), torch.no_grad():
-            handles = mark_released(outputs, get_proxy_mode().tracer.graph)
             begun = self._stages(between, there, outputs, given) if self.staged else []
-            handles += lay_out_gradients(outputs)  # first, as others look at gradients too
+            handles = lay_out_gradients(outputs)  # first, as others look at gradients too
             parts = Parts(outputs, {n: t for n, t in wanted.items() if self._is_shared(n)})
             arrivals = Arrivals(outputs, wanted)
             watched = self.refusals.watched(outputs)

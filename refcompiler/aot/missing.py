@@ -20,8 +20,8 @@ from torch.autograd.graph import get_gradient_edge
 from torch.fx import Graph, GraphModule, Node
 
 from refcompiler.aot.draws import AGAIN, TURN
-from refcompiler.aot.inputs import is_outdated
 from refcompiler.aot.numbers import Given
+from refcompiler.histories import is_outdated
 from refcompiler.shapes.known import same
 
 _aten = torch.ops.aten

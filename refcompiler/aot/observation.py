@@ -16,10 +16,9 @@ from torch.utils import _pytree as pytree
 
 from refcompiler.aot.bases import Base, member
 from refcompiler.aot.chains import GIVEN, OUTPUT, Over, Views
-from refcompiler.aot.inputs import Unsupported, has_bits, is_outdated
+from refcompiler.aot.inputs import Unsupported, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of, value_of
-from refcompiler.aot.reads import stale
 from refcompiler.aot.through import Through
 from refcompiler.aot.views import (
     SYMBOLIC,
@@ -37,6 +36,7 @@ from refcompiler.aot.views import (
     whole_of,
 )
 from refcompiler.aot.watching import Watching, edge
+from refcompiler.histories import is_outdated, stale
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from refcompiler.aot.inputs import is_outdated
-from refcompiler.aot.reads import nodes_of
+from refcompiler.histories import is_outdated, nodes_of
 
 
 class Arrivals:

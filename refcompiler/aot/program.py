@@ -95,7 +95,7 @@ class Program:
     #: By result, when eager comes to it among those with a tangent, which hooks on them tell.
     turns: Mapping[int, int] = field(default_factory=dict)
     saves: bool = True  # nothing, where the backward of the same outputs may run again
-    saving: int = -1  # the tangents (bits) of which that is not so
+    saving: Collection[int] = (-1,)  # the tangents (bits) of each part that may not
     origin: Origin | None = None  # what it was compiled of, if it can be compiled again
     compiled: dict[Any, Callable[[list[Any]], Any]] = field(default_factory=dict)
     #: Of these, those for tangents that lie otherwise; None: there is none.

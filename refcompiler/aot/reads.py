@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
-from refcompiler.aot.inputs import Unsupported, is_outdated
-from refcompiler.aot.remaining import RELEASED
+from refcompiler.aot.inputs import Unsupported
+from refcompiler.histories import is_outdated, nodes_of
 from refcompiler.shapes.known import same
 
 _RAW = "_raw_saved_"  # how the names of what a function has saved begin
@@ -93,20 +93,27 @@ class Parts:
         return [*[first.get(n, g) for n, g in enumerate(whole)], *more]
 
 
-def saving(outputs: Sequence[torch.Tensor], ways: Mapping[Node, Mapping[int, int]]) -> int:
-    """The outputs, a bit for each, on whose way autograd reads what a forward has saved, once.
+def saving(
+    outputs: Sequence[torch.Tensor], ways: Mapping[Node, Mapping[int, int]]
+) -> frozenset[int]:
+    """Of each function of autograd that runs once, as it lets go of what it has saved: the outputs,
+    a bit for each, that lead to it.
 
-    ``ways``: what :func:`refcompiler.aot.missing.reached` says, which of one output says nothing.
+    A function asks for all that it has saved, also for what a compiled backward does not read (of a
+    product a number, of a list each dtype, what a custom function unpacks), whichever of its
+    results has a gradient. ``ways``: what :func:`refcompiler.aot.missing.reached` says, which of
+    one output says nothing.
     """
     names: dict[type, list[str]] = {}
-    found, every = 0, (1 << len(outputs)) - 1
+    found: set[int] = set()
+    every = (1 << len(outputs)) - 1
     for node in nodes_of(outputs):
         mask = 0 if ways else every
         for results in ways.get(node, {}).values():
             mask |= results
-        if mask & ~found and _saves(node, names):
-            found |= mask
-    return found
+        if mask not in found and _saves(node, names):
+            found.add(mask)
+    return frozenset(found)
 
 
 class Writes:
@@ -167,30 +174,6 @@ def saves_lists(node: Node) -> bool:
     return node.name().startswith(_OF_LISTS) and not _SAVES_NOTHING.match(node.name())
 
 
-def mark_released(outputs: Sequence[torch.Tensor], graph: torch.fx.Graph) -> list[Any]:
-    """Have :data:`RELEASED` in the meta of what functions put into ``graph`` that eager runs once.
-
-    They ask for all that they have saved, also for what a compiled backward does not read (of a
-    product a number, of a list each dtype, what a custom function unpacks). The hooks' handles.
-    """
-    begun: list[torch.fx.Node] = []
-
-    def before(gradients: Any) -> None:
-        begun.append(graph._root.prev)
-
-    def after(inputs: Any, gradients: Any) -> None:
-        last = begun.pop()
-        node = graph._root.prev
-        while node is not last:
-            node.meta[RELEASED] = True
-            node = node.prev
-
-    names: dict[type, list[str]] = {}
-    found = [node for node in nodes_of(outputs) if _saves(node, names)]
-    hooks = [(node.register_prehook(before), node.register_hook(after)) for node in found]
-    return [handle for pair in hooks for handle in pair]
-
-
 #: By the name of autograd's function, what it has saved that its first gradient lies as. ATen makes
 #: it by writing to such memory, but where it is traced by joining columns, which lie another way.
 _LYING_AS = {"OrmqrBackward0": "_saved_self", "LinalgHouseholderProductBackward0": "_saved_input"}
@@ -217,23 +200,6 @@ def lay_out_gradients(outputs: Sequence[torch.Tensor]) -> list[Any]:
         node.register_hook(lambda gradients, _, node=node: laid_out(node, gradients))
         for node in found
     ]
-
-
-def stale(outputs: Sequence[torch.Tensor]) -> bool:
-    """Whether a function of the backward has saved what was written to since: it would raise."""
-    names: dict[type, list[str]] = {}
-    for node in nodes_of(outputs):
-        kind = type(node)
-        if kind not in names:
-            python = isinstance(node, torch.autograd.function.BackwardCFunction)
-            found = [name for name in dir(kind) if name.startswith("_raw_saved_")]
-            names[kind] = ["saved_tensors"] if python else [n.replace("_raw", "") for n in found]
-        try:
-            for name in names[kind]:
-                getattr(node, name)
-        except RuntimeError:
-            return True
-    return False
 
 
 def _is_saved(value: Any) -> bool:
@@ -267,16 +233,3 @@ def is_packed(node: Node) -> bool:
             if not isinstance(getattr(each, "data", None), torch.Tensor | None):
                 return True
     return False
-
-
-def nodes_of(outputs: Sequence[torch.Tensor]) -> list[Node]:
-    """The nodes that the engine can come to."""
-    found: dict[Node, None] = {}
-    left = [t.grad_fn for t in outputs if not is_outdated(t)]
-    while left:
-        node = left.pop()
-        if node is None or node in found:
-            continue
-        found[node] = None
-        left += [following for following, _ in node.next_functions]
-    return list(found)

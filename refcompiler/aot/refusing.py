@@ -24,10 +24,10 @@ import torch
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot.inputs import Unsupported, is_outdated
+from refcompiler.aot.inputs import Unsupported
 from refcompiler.aot.missing import reached
-from refcompiler.aot.reads import nodes_of
 from refcompiler.aot.wanted import goes_to
+from refcompiler.histories import is_outdated, nodes_of
 
 _TEXT = re.compile(r"(the )?derivative for .* is not implemented")
 #: Autograd's functions of operators that have no formula at all. They are as old as can be.

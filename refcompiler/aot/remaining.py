@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from torch.fx import GraphModule, Node
 from refcompiler.aot.currents import is_current
 
 SELECTIVE = "selective"  # in the meta of what is saved or computed again in such a checkpoint
-RELEASED = "released"  # in the meta of what eager runs once, though it reads nothing saved
 _VERSION = operator.attrgetter("_version")
 CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace "
@@ -34,7 +33,7 @@ class Shares:
 
     Sets of tangents are numbers with a bit for each. ``backward`` takes ``numbers`` numbers, then
     ``tensors`` saved tensors, then the tangents. Of the tensors others may have the first
-    ``shared`` too. ``saving``: the tangents whose backward reads in eager what is saved.
+    ``shared`` too. ``saving``: of what eager runs once, the tangents that come to it.
     """
 
     def __init__(
@@ -43,9 +42,9 @@ class Shares:
         numbers: int,
         tensors: int,
         shared: int,
-        saving: int,
+        saving: Collection[int],
     ) -> None:
-        self.numbers, self.shared, self.saving = numbers, shared, saving
+        self.numbers, self.shared = numbers, shared
         holders = backward.graph.find_nodes(op="placeholder")
         first = numbers + tensors
         self.places = {t: n for n, t in enumerate(holders[numbers:first])}
@@ -66,7 +65,7 @@ class Shares:
             sources = [n for n in node.all_input_nodes if n in self.reading]
             if mask:
                 reached[node] = mask
-                if sources or RELEASED in node.meta:
+                if sources:
                     self.steps.append((mask, sources))
                 if not marked.isdisjoint(node.all_input_nodes):
                     self.selective.append(mask)
@@ -79,7 +78,7 @@ class Shares:
         self.always = {n for t, n in self.places.items() if is_current(t)}
         self.loose = self._read_for_none(backward)
         self.always |= self.loose
-        self.masks = {mask for mask, _ in self.steps}
+        self.masks = {mask for mask, _ in self.steps} | {*saving}
         self.known: dict[int, Kept | None] = {}
 
     def _read_for_none(self, backward: GraphModule) -> set[int]:
@@ -103,8 +102,6 @@ class Shares:
 
         Of ``asked`` with itself: whether they read any.
         """
-        if asked & spent & self.saving:
-            return True
         return any(mask & asked and mask & spent for mask in self.masks)
 
     def once(self, asked: int, before: int) -> bool:

@@ -22,7 +22,8 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from refcompiler.aot.functional import plain
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.private import UNCOUNTED, memory
-from refcompiler.aot.reads import nodes_of, saved_by
+from refcompiler.aot.reads import saved_by
+from refcompiler.histories import nodes_of
 from refcompiler.shapes.known import same
 
 _SAVED = "saved"  # in the meta of a node: the :class:`Link` of what eager saves with its value

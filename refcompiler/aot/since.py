@@ -24,9 +24,10 @@ from refcompiler.aot.kept import refuse
 from refcompiler.aot.missing import Reached, users_first
 from refcompiler.aot.ports import INPUT, RESULT, Key
 from refcompiler.aot.private import memory
-from refcompiler.aot.reads import is_packed, nodes_of, saved_by, saves_lists
+from refcompiler.aot.reads import is_packed, saved_by, saves_lists
 from refcompiler.aot.saved import Counters
 from refcompiler.aot.wanted import goes_to
+from refcompiler.histories import nodes_of
 
 _NUMBERED = re.compile(r"Backward\d*$")
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import Node
 
-from refcompiler.aot.inputs import is_outdated
+from refcompiler.histories import is_outdated
 from refcompiler.shapes.known import same, usual
 
 ADD = torch.ops.aten.add.Tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ class Recorded:
     asking: set[tuple[int, ...]] = field(default_factory=set)  # see :func:`asking`
     inner: dict[Key, int] = field(default_factory=dict)  # see :func:`readers`
     partly: dict[int, int] = field(default_factory=dict)  # of places of inputs, see :func:`partly`
-    saving: int = -1  # the tangents (bits) whose backward, in eager, reads what is saved
+    saving: Collection[int] = (-1,)  # the tangents (bits) of what runs once: :func:`saving`
     #: By place of a written input, the tangents (bits) that pass a write to it.
     passed: dict[int, int] = field(default_factory=dict)
     links: Links = field(default_factory=Links)

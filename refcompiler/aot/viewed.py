@@ -20,11 +20,11 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from refcompiler.aot.chains import OUTPUT
-from refcompiler.aot.inputs import is_outdated
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of
 from refcompiler.aot.observation import Observation, Value, View, ViewOf, tracked
 from refcompiler.aot.ports import INPUT, RESULT, VIEW, Key
+from refcompiler.histories import is_outdated
 
 _task = torch._C._current_graph_task_id
 _goes_to = torch._C._will_engine_execute_node

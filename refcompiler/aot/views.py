@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from refcompiler.aot.inputs import Unsupported, fake_like, has_bits, is_outdated
+from refcompiler.aot.inputs import Unsupported, fake_like, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of
+from refcompiler.histories import is_outdated
 from refcompiler.shapes.known import same
 
 _FUNCTION = torch.autograd.function.BackwardCFunction  # what a custom function's backward is

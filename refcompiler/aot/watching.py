@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot.inputs import Runner, Unsupported, is_outdated
+from refcompiler.aot.inputs import Runner, Unsupported
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.packing import Writes, takes_data
 from refcompiler.aot.regions.table import OBSERVED
 from refcompiler.aot.restoring import leaves_gaps
 from refcompiler.aot.views import has_gaps_or_overlaps
 from refcompiler.fakes.overlap import Written, memory, overlaps_itself
+from refcompiler.histories import is_outdated
 from refcompiler.naming import target_name
 from refcompiler.shapes.known import same
 
@@ -56,6 +57,9 @@ class Watching(Runner):
         self.placed: set[int] = set()  # memory of which a place is said
         self.changed: set[int] = set()  # that of ``begun`` that was written to
         self.spread: set[int] = set()  # memory of such tensors of inference mode
+        #: Memory of inputs that elements were written to, and of which an input has a part since.
+        self.stored: set[int] = set()
+        self.cut: set[int] = set()
         #: Where autograd may miss one.
         self.writes = Writes() if torch.is_grad_enabled() and takes_data(gm) else None
 
@@ -76,6 +80,7 @@ class Watching(Runner):
         overlapping = [t for t in (*given, *bases) if self._overlaps(t)]
         uncounted = [t for t in overlapping if t.is_inference()]
         shared = [(t, t._version) for t in overlapping if not t.is_inference()]
+        counted = [(t, t._version) for t in (*given, *bases) if _counts_writes(t)]
         read = []
         if torch.is_grad_enabled():
             read = [(t, t._version) for t in given if self.reads.get(id(t)) == -1]
@@ -99,6 +104,13 @@ class Watching(Runner):
             self._look_at_places(n, name)
         if any(t._version != version for t, version in shared) and not _moves_nothing(name):
             raise Unsupported("a tensor that is written to overlaps itself")
+        if not _moves_nothing(name):
+            for t in [t for t, version in counted if t._version != version]:
+                self.stored.add(memory(t))
+                if by_size(t) and overlaps_itself(t):  # assumed of later calls too
+                    raise Unsupported("a tensor that is written to overlaps itself")
+        if not self.cut.isdisjoint(self.stored):
+            raise Unsupported("as_strided_ gives an input a part of the memory that is written to")
         if shared:
             held = {memory(t) for t, _ in shared}  # no view is what ``detach`` gives, here
             for t in result if isinstance(result, (list, tuple)) else [result]:
@@ -150,12 +162,14 @@ class Watching(Runner):
 
     def _reach(self, n: torch.fx.Node) -> Any:
         (given, *_), _ = self.fetch_args_kwargs_from_env(n)
-        before, gaps = Layout.of(given), has_gaps_or_overlaps(given)
+        before, gaps, numel = Layout.of(given), has_gaps_or_overlaps(given), given.numel()
         t = super().run_node(n)
         after = Layout.of(t)
         inside = before.offset <= after.offset and after.end <= before.end and not gaps
         if t.untyped_storage()._cdata in self.storages and not inside:
             raise Unsupported("as_strided reaches memory that an input is not said to have")
+        if t is given and memory(t) in self.storages and (t.numel() != numel or overlaps_itself(t)):
+            self.cut.add(memory(t))
         return t
 
 
@@ -174,6 +188,15 @@ def shares_elements(t: Any) -> bool:
     """Whether two elements of ``t`` are one place of memory, as far as sizes are known."""
     if not isinstance(t, torch.Tensor) or t.layout is not torch.strided:
         return False
-    if t._has_symbolic_sizes_strides:
+    if by_size(t):
         return any(isinstance(step, int) and step == 0 for step in t.stride())
     return overlaps_itself(t)
+
+
+def by_size(t: torch.Tensor) -> bool:
+    """Whether symbols say how ``t`` lies."""
+    return t.layout is torch.strided and bool(t._has_symbolic_sizes_strides)
+
+
+def _counts_writes(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and not t.is_inference()

@@ -139,9 +139,14 @@ class Written(DispatchMode):
 
 
 def overlaps_itself(t: torch.Tensor) -> bool:
-    """Whether two elements of a strided tensor may be one place of memory."""
+    """Whether two elements of a strided tensor may be one place of memory.
+
+    Of symbols it asks as little as it can, as each answer is assumed of later calls.
+    """
+    if t.is_contiguous():
+        return False
     reach = 0  # the last element that the dimensions seen so far get to
-    for stride, size in sorted(zip(t.stride(), t.shape)):
+    for stride, size in sorted(zip(t.stride(), t.shape), key=lambda pair: pair[0]):
         if size > 1 and stride <= reach:
             return True
         reach += (size - 1) * stride

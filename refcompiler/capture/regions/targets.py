@@ -225,7 +225,8 @@ def custom_function(rule: Differentiation) -> Callable:
         return outputs
 
     def backward(ctx: Any, *grads: Any) -> Any:
-        saved = iter(ctx.saved_tensors)
+        # Who asks for nothing may be asked again when what was saved is freed.
+        saved = iter(ctx.saved_tensors if None in ctx.held else ())
         kept = [next(saved) if value is None else value for value in ctx.held]
         way = rule.way(grads)
         found = ctx.graphs[way](*grads, *kept)

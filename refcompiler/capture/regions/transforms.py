@@ -35,6 +35,7 @@ from refcompiler.capture.regions.targets import (
 )
 from refcompiler.capture.signals import Break
 from refcompiler.errors import GraphBreakError
+from refcompiler.histories import stale
 from refcompiler.interpreter.failures import Failure
 from refcompiler.interpreter.registry import native
 from refcompiler.shapes.node import SYMBOLS
@@ -194,9 +195,15 @@ def _checkpoint(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     region = Region(m, frame, m.force(function))
     region.gives_numbers = region.may_change = True
     before = effects(m), reachable(region.function)
+    first = torch.autograd._get_sequence_nr()
     value = region.call(*rest, **given)
     if (effects(m), reachable(region.function)) != before:
         raise refusal(m, "the function of checkpoint, which runs again, changes Python objects")
+    if reentrant:
+        with suspended(m):
+            refused = stale([t for t in region.outputs if t.requires_grad], first)
+        if refused:
+            raise refusal(m, "a reentrant checkpoint that writes to what its backward reads")
     operands = [*tensors_of((rest, given)), *region.lifted]
     saved = {id(t) for t in rest if is_tensor(t)}
     options = {name: handed(m, option) for name, option in options.items()}

@@ -519,3 +519,37 @@ def test_what_a_call_in_a_checkpoint_writes_is_written_again(backend: str) -> No
     assert len(sides[0]) == 16
     for got, wanted in zip(sides[1], sides[0], strict=True):
         torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("region", "refused"),
+    [
+        (lambda t: t.exp().mul_(2), True),
+        (lambda t: t.exp().mul_(2).sin() + t, True),
+        (lambda t: t.sin().mul_(2), False),
+        (lambda t: t.exp().clone().mul_(2), False),
+    ],
+)
+def test_what_a_reentrant_ones_own_backward_refuses(
+    region: Callable[[Any], Any], refused: bool
+) -> None:
+    """It asks what was written to, as any backward; one with hooks on what is saved does not."""
+
+    def program(x: Any) -> Any:
+        return checkpoint(region, x, use_reentrant=True) * x
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    told = 0
+    for n in (3, 3, 4):
+        seen: list[Any] = []
+        for function in (program, call):
+            x = torch.linspace(-1, 1, n).requires_grad_()
+            try:
+                function(x).sum().backward()
+            except RuntimeError as error:
+                told += "modified by an inplace operation" in str(error)
+            seen.append(x.grad)
+        assert (seen[0] is None) is (seen[1] is None)
+        assert seen[0] is None or torch.equal(*seen)
+    assert told == 6 * refused
+    assert (refcompiler.counters()["breaks"] > 0) is refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -99,3 +100,94 @@ def test_other_data_of_another_layout_with_symbols(backend: str) -> None:
         found, expected = call(x), program(z)
         for a, b in ((found, expected), (x, z)):
             assert torch.equal(a, b) and a.stride() == b.stride()
+
+
+@pytest.mark.parametrize("made", ["set_", "data"])
+def test_a_view_given_other_memory_that_is_written_to(made: str) -> None:
+    """What it is a view of has the memory from before."""
+
+    def program(x: Any, y: Any) -> Any:
+        torch._foreach_lerp_([x], [y], 0.25)
+        return x * 1, x.sum()
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    seen: list[Any] = []
+    for function in (program, call):
+        leaf = torch.arange(9.0, requires_grad=True)
+        x = (leaf * 2).view(3, 3)[1:]
+        y = torch.arange(6.0).view(2, 3) - 3
+        if made == "set_":
+            x.set_(y)  # has no derivative
+        else:
+            x.data = y
+        results = function(x, y)
+        seen.append([*results, x, y])
+        if made == "data":
+            seen[-1] += torch.autograd.grad(results[1], [x, leaf], allow_unused=True)
+    assert len(seen[0]) == 4 + 2 * (made == "data")
+    for n, (expected, found) in enumerate(zip(*seen, strict=True)):
+        assert (found is None) is (expected is None), n
+        assert expected is None or torch.equal(found, expected), n
+    assert refcompiler.counters()["graphs"] == 1
+
+
+def _strided_behind(x: Any) -> None:
+    x.add_(1)
+    x.as_strided_((2,), (1,))
+
+
+def _strided_before(x: Any) -> None:
+    whole = x.view(-1)
+    x.as_strided_((2,), (1,))
+    whole.add_(1)
+
+
+def _strided_alone(x: Any) -> Any:
+    x.as_strided_((2,), (1,))
+    return x + 1
+
+
+def _strided_all(x: Any) -> None:
+    x.add_(1)
+    x.as_strided_((3, 2), (1, 3))
+
+
+def _part_of_itself(x: Any) -> None:
+    x.add_(1)
+    x.data = x.data[0]
+
+
+def _set_to_a_part(x: Any) -> None:
+    x.add_(1)
+    x.set_(x[1])
+
+
+@pytest.mark.parametrize(
+    ("program", "uncompiled"),
+    [
+        (_strided_behind, 1),
+        (_strided_before, 1),
+        (_strided_alone, 0),
+        (_strided_all, 0),
+        (_part_of_itself, 0),
+        (_set_to_a_part, 0),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_an_input_that_keeps_a_part_of_its_memory(
+    program: Callable[[Any], Any], uncompiled: int, dynamic: bool | None
+) -> None:
+    """Others see what was written to the rest of it."""
+    call = refcompiler.compile(program, backend="aot_eager", dynamic=dynamic)
+    for _ in range(2):
+        seen: list[Any] = []
+        for function in (program, call):
+            memory = torch.arange(8.0)
+            x = memory[:6].view(2, 3)
+            seen.append([memory, x, function(x)])
+        (expected, x, result), (found, y, ours) = seen
+        assert torch.equal(found, expected) and torch.equal(x, y)
+        assert (x.stride(), x._version) == (y.stride(), y._version)
+        assert (ours is None) if result is None else torch.equal(ours, result)
+    counts = refcompiler.counters()
+    assert counts["graphs"] == 1 and counts["uncompiled"] == uncompiled

@@ -432,3 +432,29 @@ def test_gradients_of_views_of_what_is_expanded(turn: Callable) -> None:
         tangent = torch.randn(turn(x).shape)
         found, wanted = (torch.autograd.grad(f(x), x, tangent)[0] for f in (call, turn))
         assert torch.equal(found, wanted) and found.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize(
+    ("calls", "uncompiled"),
+    [
+        ([(3, 1), (4, 1), (5, 1)], [1, 2, 2]),  # it overlaps in all
+        ([(3, 3), (4, 4), (5, 3), (2, 3), (6, 6)], [0, 0, 1, 1, 1]),  # it does in some
+    ],
+)
+def test_what_overlaps_itself_by_sizes_that_are_symbols(
+    calls: list[tuple[int, int]], uncompiled: list[int]
+) -> None:
+    """What eager writes to an element that two indices lead to depends on its kernel's order."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x.neg_()
+        return x + 1
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    for (n, step), count in zip(calls, uncompiled, strict=True):
+        memory = [torch.arange(20.0) for _ in range(2)]
+        results = [
+            f(t.as_strided((2, n), (step, 1))) for f, t in zip((call, program), memory, strict=True)
+        ]
+        assert torch.equal(*results) and torch.equal(*memory), (n, step)
+        assert refcompiler.counters()["uncompiled"] == count, (n, step)

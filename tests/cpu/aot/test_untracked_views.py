@@ -141,3 +141,48 @@ def test_an_input_that_is_a_view_older_than_a_write(backend: str) -> None:
         first.sum().backward()
         sides.append((first.detach(), second))
     assert all(map(torch.equal, *sides))
+
+
+def _dense() -> list[Any]:
+    leaf = torch.arange(6.0).view(2, 3)[:].requires_grad_()
+    return [leaf, leaf, leaf.detach()[0]]
+
+
+def _with_gaps() -> list[Any]:
+    leaf = torch.arange(12.0).view(2, 6)[:, ::2].requires_grad_()
+    return [leaf, leaf, leaf.data[1:]]
+
+
+def _viewed() -> list[Any]:
+    leaf = torch.arange(6.0).view(2, 3)[:].requires_grad_()
+    return [leaf, leaf.t(), leaf.detach()]
+
+
+@pytest.mark.parametrize(
+    ("make", "compiled"), [(_dense, True), (_with_gaps, False), (_viewed, False)]
+)
+def test_a_leaf_that_is_a_view_of_what_has_no_gradient(
+    make: Callable[[], list[Any]], compiled: bool
+) -> None:
+    """Something else that has its memory is written to: its gradients are its own all the same."""
+
+    def program(x: Any, z: Any) -> Any:
+        z.mul_(2)
+        return x[0], x * x
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    call(torch.ones(2, 3, requires_grad=True), torch.ones(3))
+    for _ in range(2):
+        seen: list[Any] = []
+        for function in (program, call):
+            leaf, x, z = make()
+            results = function(x, z)
+            assert all(t.requires_grad for t in results)
+            sums = [t.sum() for t in results]
+            (gradient,) = torch.autograd.grad(sums, leaf, allow_unused=True)
+            seen.append([gradient, leaf, z, z._version, *results])
+        ours = seen[1][-1].grad_fn.name().endswith("CompiledBackward")
+        assert ours is compiled
+        assert seen[0][3] == seen[1][3] == 1
+        tensors = [[t for t in each if isinstance(t, torch.Tensor)] for each in seen]
+        assert len(tensors[0]) == 4 + (make is not _viewed) and all(map(torch.equal, *tensors))

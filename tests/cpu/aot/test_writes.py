@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import refcompiler
-from refcompiler.aot.inputs import is_outdated
+from refcompiler.histories import is_outdated
 from refcompiler.runtime.counters import reasons
 from tests.cpu.aot.programs import Make, compare
 

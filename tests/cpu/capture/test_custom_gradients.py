@@ -197,3 +197,27 @@ def test_what_is_left_with_the_context_is_not_computed_again(preserve, backend):
             result.sum().backward()
             sides.append([result.tolist(), x.grad.tolist(), torch.get_rng_state().tolist()])
         assert sides[0] == sides[1]
+
+
+class Tripled(torch.autograd.Function):
+    """Saves nothing."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * 3, y * 2
+
+    @staticmethod
+    def backward(ctx, first, second):
+        return first * 3, second * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_saves_nothing_may_run_again(backend):
+    call = refcompiler.compile(lambda x, y: Tripled.apply(x, y), backend=backend)
+    for _ in range(2):
+        x, y = pairs(1)[0]
+        first, second = call(x, y)
+        for result in (first, second, first):
+            result.sum().backward()
+        assert x.grad.tolist() == [6.0] * 3 and y.grad.tolist() == [2.0] * 3
+    assert refcompiler.counters()["graphs"] == 1
