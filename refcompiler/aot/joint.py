@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.autograd.graph import get_gradient_edge
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
@@ -356,6 +357,7 @@ class _Tracer:
         self.seen, self.training = seen, training
         self.written: list[int] = []
         self.expanded: dict[int, tuple[int, ...]] = {}
+        self.copies: dict[int, Any] = {}  # edges to what is written to in their place
         self.lies: dict[int, Layout] = {}  # written inputs, as autograd sees them, at the end
         self.flagged: set[int] = set()  # inputs that require gradients
         self.missing: Collection[int] = ()  # tangents that autograd is not given
@@ -464,7 +466,10 @@ class _Tracer:
         """By place: what the graph is given, then the bases."""
         inputs: dict[int, Any] = {}
         for place, leaf in zip(self.primals, leaves, strict=True):
-            inputs[place] = self._copied(leaf) if place in self.tracked else leaf
+            inputs[place] = leaf
+            if place in self.tracked:
+                inputs[place] = copy = self._copied(leaf)
+                self.copies[place] = get_gradient_edge(copy) if copy.requires_grad else None
         for place, (base, *how) in self.members.items():
             inputs[place] = member(inputs[base], *how)
         return [inputs[place] for place in range(len(inputs))]
@@ -600,7 +605,8 @@ class _Tracer:
             handles = mark_released(outputs, get_proxy_mode().tracer.graph)
             begun = self._stages(between, there, outputs, given) if self.staged else []
             handles += lay_out_gradients(outputs)  # first, as others look at gradients too
-            parts = Parts(outputs, {n: primals[n] for n in wanted if self._is_shared(n)})
+            shared = {n: self._read(n, primals[n]) for n in wanted if self._is_shared(n)}
+            parts = Parts(outputs, shared)
             arrivals = Arrivals(outputs, {n: primals[n] for n in wanted})
             watched = self.refusals.watched(outputs)
             try:
@@ -694,6 +700,8 @@ class _Tracer:
             whole = place == base.first and not base.through  # it is the base
             if base.tracked and not hidden and not whole and t.requires_grad:
                 tensors[INPUT, place] = t
+        changed = [place for place in self.tracked if place not in self.written]
+        tensors |= {(INPUT, place): self.inputs[place] for place in changed}  # in sizes alone
         written = zip(self.written, range(slots, len(found)))
         return tensors | {(INPUT, place): found[n] for place, n in written if n in self.tangents}
 
@@ -723,6 +731,10 @@ class _Tracer:
             results.append((at, key, output, given[self.cotangents[n]]))
         self.parts, begun = staged({key: between[key] for key in self.inner}, results)
         return begun
+
+    def _read(self, n: int, primal: Any) -> Any:
+        """What those who read an input lead to, as autograd has it."""
+        return self.copies.get(self.primals[n]) or primal
 
     def _is_shared(self, n: int) -> bool:
         """Whether an input may be what others than this graph read, in the same backward."""
