@@ -503,7 +503,9 @@ class _Tracer:
         slots = len(self.tangents)
         for slot in self.seen.slots:
             t = flat[slot.output]
-            found.append(t._base if slot.is_base else t)
+            t = t._base if slot.is_base else t
+            # Eager has copied it, without the bits that it is given without.
+            found.append(t.clone() if any(t is inputs[n] for n in self.seen.bits) else t)
         self.turns = turns({n: found[n] for n in self.tangents if self.training})
         writes = {w.place: w for w in self.seen.writes}
         for place, t in enumerate(inputs):

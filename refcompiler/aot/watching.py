@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot.inputs import Runner, Unsupported, is_outdated
+from refcompiler.aot.inputs import Runner, Unsupported, has_bits, is_outdated
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.packing import Writes, takes_data
 from refcompiler.aot.regions.table import OBSERVED
@@ -34,6 +34,10 @@ _PLACED = frozenset({"as_strided", "as_strided_", "as_strided_scatter", "as_stri
 
 #: Whose kernels read other operands while they write, and do not look if these share memory.
 _READS_WHILE_IT_WRITES = frozenset({"masked_scatter_", "addmm_", "baddbmm_"})
+
+
+#: Whose results have the operand's memory, as long as that has no conjugate or negative bit.
+_PARTS = frozenset({"unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"})
 
 
 class Watching(Runner):
@@ -71,6 +75,8 @@ class Watching(Runner):
             (first, *others), _ = self.fetch_args_kwargs_from_env(n)
             if memory(first) in [memory(t) for t in others if isinstance(t, torch.Tensor)]:
                 raise Unsupported(f"{name} reads the memory that it writes to")
+        elif name in _PARTS and any(has_bits(t) for t in given if isinstance(t, torch.Tensor)):
+            raise Unsupported(f"{name} of a conjugate or negative gives copies")
         elif name == "gradient_hook":
             self.hooked.add(edge(given[0]))
         bases = [t._base for t in given if isinstance(t, torch.Tensor) and t._is_view()]
