@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -180,7 +181,7 @@ class Joint:
         """Outputs that the graph makes as views of what it does not return."""
         (output,) = self.graph.graph.find_nodes(op="output")
         flat = list(enumerate(output.args[0][: self.outputs]))
-        return [n for n, node in flat if getattr(getattr(node, "target", None), "is_view", False)]
+        return [n for n, node in flat if _is_view(node)]
 
 
 def trace(
@@ -743,6 +744,14 @@ class _Tracer:
         place = self.primals[n]
         other = place in self.bases or place in self.seen.bits
         return self.reads is not None and not other
+
+
+def _is_view(node: Any) -> bool:
+    """Whether a node gives a view, or one of several."""
+    target = getattr(node, "target", None)
+    if target is operator.getitem:
+        return _is_view(node.args[0])
+    return getattr(target, "is_view", False)
 
 
 def _is_tensor(t: Any) -> bool:
