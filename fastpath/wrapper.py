@@ -117,6 +117,7 @@ class Wrapper:
         self.program, self.report, self.device = program, report, device
         self.names: dict[str, Any] = {"torch": torch, "empty": torch.empty_strided}
         self.names["as_strided"] = torch.as_strided
+        self.strided: set[str] = set()  # variables that autograd takes for views
         self.lines: list[str] = []
         self.kernels: list[str] = []  # sources
         self.scheduled: list[Kernel] = []
@@ -242,6 +243,7 @@ class Wrapper:
                 begin = self.numbers.variable(f"{root.name}.storage_offset() + {begin}")
             whole = f"({begin} + {self.numbers.text(span(node))},)"
             text = f"as_strided(empty({whole}, (1,), {kind}), {shape}, {strides}, {begin})"
+            self.strided.add(name)
         self.lines.append(f"{name} = {text}")
         self._variable[node] = name
         return name
@@ -331,6 +333,7 @@ class Wrapper:
         self._count += 1
         shape, strides = self.numbers.texts(node.shape), self.numbers.texts(node.strides)
         self.lines.append(f"{name} = as_strided({self._variable[dead]}, {shape}, {strides})")
+        self.strided.add(name)
         return name
 
     def _launch(
@@ -640,6 +643,8 @@ class Wrapper:
         texts = [
             "None" if _is(value, self.overwritten) else self._literal(value) for value in outputs
         ]
+        # In the program's eyes they are views of nothing.
+        texts = [f"{text}.detach()" if text in self.strided else text for text in texts]
         if self.overwritten:
             self.names["counted"] = torch.autograd.graph.increment_version
             written = dict.fromkeys(self._variable[node] for node in self.overwritten)

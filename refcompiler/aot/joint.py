@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -129,4 +130,12 @@ class Joint(Recorded):
         """Outputs that the graph makes as views of what it does not return."""
         (output,) = self.graph.graph.find_nodes(op="output")
         flat = list(enumerate(output.args[0][: self.outputs]))
-        return [n for n, node in flat if getattr(getattr(node, "target", None), "is_view", False)]
+        return [n for n, node in flat if _is_view(node)]
+
+
+def _is_view(node: Any) -> bool:
+    """Whether a node gives a view, or one of several."""
+    target = getattr(node, "target", None)
+    if target is operator.getitem:
+        return _is_view(node.args[0])
+    return getattr(target, "is_view", False)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.autograd.graph import get_gradient_edge
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
@@ -219,6 +220,7 @@ class _Tracer:
         self.seen, self.training = seen, training
         self.written: list[int] = []
         self.expanded: dict[int, tuple[int, ...]] = {}
+        self.copies: dict[int, Any] = {}  # edges to what is written to in their place
         self.lies: dict[int, Layout] = {}  # written inputs, as autograd sees them, at the end
         self.flagged: set[int] = set()  # inputs that require gradients
         self.missing: Collection[int] = ()  # tangents that autograd is not given
@@ -320,7 +322,10 @@ class _Tracer:
         """By place: what the graph is given, then the bases."""
         inputs: dict[int, Any] = {}
         for place, leaf in zip(self.primals, leaves, strict=True):
-            inputs[place] = self._copied(leaf) if place in self.tracked else leaf
+            inputs[place] = leaf
+            if place in self.tracked:
+                inputs[place] = copy = self._copied(leaf)
+                self.copies[place] = get_gradient_edge(copy) if copy.requires_grad else None
         for place, (base, *how) in self.members.items():
             inputs[place] = member(inputs[base], *how)
         return [inputs[place] for place in range(len(inputs))]
@@ -354,7 +359,9 @@ class _Tracer:
         slots = len(self.tangents)
         for slot in self.seen.slots:
             t = flat[slot.output]
-            found.append(t._base if slot.is_base else t)
+            t = t._base if slot.is_base else t
+            # Eager has copied it, without the bits that it is given without.
+            found.append(t.clone() if any(t is inputs[n] for n in self.seen.bits) else t)
         self.turns = turns({n: found[n] for n in self.tangents if self.training})
         writes = {w.place: w for w in self.seen.writes}
         for place, t in enumerate(inputs):
@@ -420,7 +427,7 @@ class _Tracer:
         there = [n for n in range(len(self.tangents)) if n not in self.missing]
         outputs = [found[self.tangents[n]] for n in there]
         forward = self.gm, self.seen, self.bases, self.members, self.inputs, self.flat
-        traced = Traced(*forward, found, self.written, self.tangents)
+        traced = Traced(*forward, found, self.written, self.tracked, self.tangents)
         between = traced.between()
         ways = reached(outputs) if len(between) > 1 else {}
         inner = readers(ways, outputs, between)
@@ -444,7 +451,8 @@ class _Tracer:
         with casting(dict(self.casts)), torch.no_grad():
             begun = self._stages(between, there, outputs, given) if self.staged else []
             handles = lay_out_gradients(outputs)  # first, as others look at gradients too
-            parts = Parts(outputs, {n: t for n, t in wanted.items() if self._is_shared(n)})
+            shared = {n: self._read(n, t) for n, t in wanted.items() if self._is_shared(n)}
+            parts = Parts(outputs, shared)
             arrivals = Arrivals(outputs, wanted)
             watched = self.refusals.watched(outputs)
             try:
@@ -534,6 +542,10 @@ class _Tracer:
             results.append((at, key, output, given[self.cotangents[n]]))
         self.parts, begun = staged({key: between[key] for key in self.recorded.inner}, results)
         return begun
+
+    def _read(self, n: int, primal: Any) -> Any:
+        """What those who read an input lead to, as autograd has it."""
+        return self.copies.get(self.primals[n]) or primal
 
     def _is_shared(self, n: int) -> bool:
         """Whether an input may be what others than this graph read, in the same backward."""

@@ -154,8 +154,16 @@ class Write:
     expanded: tuple[int, ...] = ()
     counted: bool = True
     times: int = 1
-    #: Whether autograd sees it read behind all writes alone, of which it sees none.
-    ahead: bool = False
+    #: Whether autograd, which sees none of the writes, sees it read before the last of them, and
+    #: behind that.
+    read: tuple[bool, bool] = (False, False)
+    #: Methods, with arguments, that say all of it; none: they do not.
+    steps: Sequence[tuple[str, Sequence[Any]]] = ()
+
+    @property
+    def ahead(self) -> bool:
+        """Whether autograd sees it read, behind all writes alone."""
+        return self.read == (False, True)
 
     @property
     def plain(self) -> bool:
@@ -274,9 +282,16 @@ def observe(
         raise Unsupported("a tensor that is written to partly overlaps one that is read")
     seen = _Observer(inputs, before).of(outputs)
     for at, write in enumerate(seen.writes):
-        t = inputs[write.place]
-        if not bases and write.plain and watching.reads.get(id(t)) == t._version:
-            seen.writes[at] = replace(write, ahead=not write.tracked)
+        steps = watching.steps.get(id(inputs[write.place]), ())
+        known = [type(n) is int for _, given in steps for n in pytree.tree_leaves(given)]
+        if write.tracked and len(steps) == write.times and all(known):
+            write = seen.writes[at] = replace(write, steps=steps)
+        versions = watching.reads.get(id(t := inputs[write.place]))
+        if versions and not bases and not write.tracked:
+            read = min(versions) < t._version, max(versions) == t._version
+            if write.layout is not None and read[1]:
+                raise Unsupported("the graph reads what it has changed in size past autograd")
+            seen.writes[at] = replace(write, read=read)
     flat = {place for base in bases if not base.tracked for place, *_ in base.members}
     if any(w.tracked and w.requires_grad and w.place in flat for w in seen.writes):
         raise Unsupported("a write makes autograd track what shares memory, unknown to it before")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from refcompiler.aot.inputs import Runner, Unsupported
+from refcompiler.aot.inputs import Runner, Unsupported, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.packing import Writes, takes_data
 from refcompiler.aot.regions.table import OBSERVED
@@ -38,6 +38,10 @@ _PLACED = frozenset({"as_strided", "as_strided_", "as_strided_scatter", "as_stri
 _READS_WHILE_IT_WRITES = frozenset({"masked_scatter_", "addmm_", "baddbmm_"})
 
 
+#: Whose results have the operand's memory, as long as that has no conjugate or negative bit.
+_PARTS = frozenset({"unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"})
+
+
 class Watching(Runner):
     """Runs a graph as eager would, and sees what reaches out of an input's memory."""
 
@@ -48,8 +52,10 @@ class Watching(Runner):
         tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
         self.storages = {t.untyped_storage()._cdata for t in tensors}
         self.versions = {id(t): t._version for t in tensors}
-        #: Of those with a gradient, the version with which autograd first saw one read.
-        self.reads = {id(t): -1 for t in tensors if t.requires_grad}
+        #: Of those with a gradient, the versions with which autograd saw one read.
+        self.reads: dict[int, set[int]] = {id(t): set() for t in tensors if t.requires_grad}
+        #: And how autograd saw their sizes changed in place: names of methods, and arguments.
+        self.steps: dict[int, list[tuple[str, Sequence[Any]]]] = {}
         self.hooked: set[Any] = set()  # where the graph's own hooks are
         self.below: dict[int, torch.Tensor] = {}  # views of what overlaps itself
         #: What begins behind where its memory begins, and how often it was written to.
@@ -74,6 +80,8 @@ class Watching(Runner):
             (first, *others), _ = self.fetch_args_kwargs_from_env(n)
             if memory(first) in [memory(t) for t in others if isinstance(t, torch.Tensor)]:
                 raise Unsupported(f"{name} reads the memory that it writes to")
+        elif name in _PARTS and any(has_bits(t) for t in given if isinstance(t, torch.Tensor)):
+            raise Unsupported(f"{name} of a conjugate or negative gives copies")
         elif name == "gradient_hook":
             self.hooked.add(edge(given[0]))
         bases = [t._base for t in given if isinstance(t, torch.Tensor) and t._is_view()]
@@ -83,7 +91,7 @@ class Watching(Runner):
         counted = [(t, t._version) for t in (*given, *bases) if _counts_writes(t)]
         read = []
         if torch.is_grad_enabled():
-            read = [(t, t._version) for t in given if self.reads.get(id(t)) == -1]
+            read = [(id(t), t._version) for t in given if id(t) in self.reads]
         self.spread |= {memory(t) for t in uncounted}
         if name in ("as_strided", "as_strided_"):
             result = self._reach(n)
@@ -97,7 +105,10 @@ class Watching(Runner):
         else:
             result = super().run_node(n)
         if read and any(_is_tracked(t) for t in pytree.tree_leaves(result)):
-            self.reads |= {id(t): version for t, version in read}
+            for key, version in read:
+                self.reads[key].add(version)
+        if read and _moves_nothing(name) and result is given[0] and not n.kwargs:
+            self.steps.setdefault(read[0][0], []).append((name, n.args[1:]))
         if self.writes is not None:
             self.writes.after()
         if self.begun:
@@ -136,8 +147,12 @@ class Watching(Runner):
             last = others[3:] if name == "as_strided_scatter" else others[2:]
             if kwargs.get("storage_offset", *last[:1] or [None]) is not None:
                 self.placed.add(memory(t))
-        if not _moves_nothing(name):
-            self.changed |= {memory(t) for t, version in self.begun if t._version != version}
+        changes = not _moves_nothing(name)
+        self.changed |= {
+            memory(t)
+            for t, version in self.begun
+            if t._version != version and (changes or t.requires_grad and torch.is_grad_enabled())
+        }  # what autograd sees changed in size is in a copy of its memory, too
         self.begun = [(t, t._version) for t, _ in self.begun]
         if not self.placed.isdisjoint(self.changed):
             raise Unsupported("as_strided says a place in memory that is written to")

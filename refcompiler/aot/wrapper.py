@@ -207,6 +207,8 @@ class Wrapper:
         tests = []
         for write in self.seen.writes:
             name = self.values[write.place]
+            if write.counted and all(write.read):  # which has a function of autograd before, too
+                tests.append(f"{name}._is_view()")
             if write.requires_grad and (write.tracked or write.counted) and name[0] == "x":
                 if write.tracked and write.place in self.loose:
                     tests.append(f"{name}._backward_hooks")
@@ -237,10 +239,12 @@ class Wrapper:
         """
         for write in self.seen.writes:
             changes = write.place in self.written or write.place in self.members
-            if write.counted and not changes and write.place not in self.inference:
+            if write.read == (True, False) or write.place in self.inference:
+                continue
+            if write.counted and not changes:
                 self.early.add(write.place)
                 self.before += [self.values[write.place]] * write.times
-            elif write.ahead and write.place in self.written and write.place not in self.inference:
+            elif write.ahead and write.plain and write.place in self.written:
                 self.ahead.add(write.place)  # a view has another function of autograd from then on
                 self.before += [self.values[write.place]] * write.times
         if self.before:
@@ -407,16 +411,19 @@ class Wrapper:
         if write.place in self.inference:  # there it was written to, in a block of the graph
             self.names["inference_mode"] = torch.inference_mode
             managers = ["inference_mode()"]
-        if write.layout is not None:
+        steps = [] if value is not None else self._steps(write)
+        if write.layout is not None and not steps:
             at = write.layout
             offset = f"{target}.storage_offset() + {self.text(write.moved)}"
-            size, stride = self.listed(at.size), self.listed(at.stride)
+            steps = [f"as_strided_({self.listed(at.size)}, {self.listed(at.stride)}, {offset})"]
+        if steps:
             elsewhere = write.place in self.early or write.place in self.members
             counts = []
             if elsewhere or (value is not None and write.counted and write.times < 2):
                 self.names["uncounted"] = _unsafe_preserve_version_counter
                 counts = [f"uncounted({target})"]
-            self._under([*managers, *counts], f"{target}.as_strided_({size}, {stride}, {offset})")
+            for step in steps:
+                self._under([*managers, *counts], f"{target}.{step}")
         if value is not None:
             chosen = "".join([f".select({d}, 0)" for d in reversed(write.expanded)])
             if write.place in self.ahead:
@@ -431,9 +438,15 @@ class Wrapper:
                 self.lines.append(f"{target}.data{chosen}.copy_({value})")
         if write.place in self.early or write.place in self.ahead:
             return
-        left = write.times - (value is not None and write.counted) - (write.layout is not None)
+        left = write.times - (value is not None and write.counted) - len(steps)
         if write.counted and left > 0 and write.place not in self.members:
             self.more += [target] * left
+
+    def _steps(self, write: Write) -> list[str]:
+        """The calls that change sizes as autograd saw it; of a member of a base it sees its own."""
+        if not write.requires_grad or write.place in self.members:
+            return []
+        return [f"{name}({self.listed(given)[1:-1]})" for name, given in write.steps]
 
     def _count(self) -> None:
         if self.more:

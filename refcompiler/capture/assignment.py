@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import types
+from collections.abc import Iterable
 from types import CellType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
@@ -29,6 +30,10 @@ _OF_EXCEPTIONS: dict[str, tuple[type, ...]] = {
     "__suppress_context__": (bool,),
 }
 _FACTORY = collections.defaultdict.__dict__["default_factory"]  # takes anything
+
+
+def _has_memory(t: Any) -> bool:
+    return type(t) in (torch.Tensor, torch.nn.Parameter) and t.layout is torch.strided
 
 
 def _fits_as_gradient(new: Any, tensor: torch.Tensor) -> bool:
@@ -93,21 +98,44 @@ def _is_same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 class GivenContents(NamedTuple):
-    """What stands for the tensor, and of it then: writes, what made it, the instruction."""
+    """What stands for the tensor, and of it then: writes, what made it, the instruction.
 
+    ``read``: whether the graph can read, and write to, what it was given.
+    """
+
+    real: torch.Tensor
     fake: torch.Tensor
     version: int
     made_by: Any
     step: int
+    read: bool
 
-    def writes(self) -> int:
-        """Those since. What autograd sees of them has no place but the tensor itself."""
+    def writes(self, inputs: Iterable[Any]) -> int:
+        """Those since. What autograd sees of them has no place but the tensor itself; and what is
+        one of several ``inputs`` with one memory has a version with them."""
+        if not self.read:
+            return 0
+        for t in inputs:
+            if t is not self.real and _has_memory(t) and torch._C._is_alias_of(t, self.real):
+                why = "the data of one of several tensors with one memory were set"
+                raise Restart(self.step, "operation-not-modelled", why)
         with torch._C.DisableTorchFunction():
             made_by = self.fake.grad_fn
         if made_by is not self.made_by:
             why = "a tensor whose data were set is written to, as autograd sees"
             raise Restart(self.step, "operation-not-modelled", why)
         return version_of(self.fake) - self.version
+
+    def check_views(self, outputs: Iterable[torch.fx.Node]) -> None:
+        """No view of what the tensor was given leaves the graph: in eager it is one of the tensor."""
+        with torch._C.DisableTorchFunction():
+            known = {id(self.fake), id(self.fake._base)} - {id(None)}
+            for node in outputs:
+                t = node.meta.get("example_value")
+                is_view = isinstance(t, torch.Tensor) and t is not self.fake and t._is_view()
+                if is_view and id(t._base) in known and torch._C._is_alias_of(t, self.fake):
+                    why = "a view of a tensor whose data were set leaves the graph"
+                    raise Restart(self.step, "operation-not-modelled", why)
 
 
 class Assignment(Attributes):
@@ -199,7 +227,8 @@ class Assignment(Attributes):
         if real is not None:
             with torch._C.DisableTorchFunction():
                 made_by = value.grad_fn
-            given = GivenContents(value, version_of(value), made_by, self.steps)
+            known = real, value, version_of(value), made_by, self.steps
+            given = GivenContents(*known, goes_on)
             self.given_contents.setdefault(id(real), given)
             self.write(External(real, self.fakes_of_inputs[id(value)]), "data", new)
 

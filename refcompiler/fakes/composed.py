@@ -45,9 +45,12 @@ RULES: dict[Any, Rule] = {
 
 
 def laid(function: Any, result: Any, args: Any, kwargs: Any) -> Any:
-    """``result`` of ``function``, which :data:`RULES` has, where eager's lies."""
+    """``result`` of ``function``, which :data:`RULES` has, where eager's lies, in its own memory."""
     given = args[0] if args else next(iter(kwargs.values()), None)
     if not (isinstance(result, torch.Tensor) and isinstance(given, torch.Tensor)):
         return result
     wanted = RULES[function](given)
-    return result if wanted is None else result.contiguous(memory_format=wanted)
+    if wanted is None:
+        return result
+    made = result.contiguous(memory_format=wanted)
+    return made.detach() if made._is_view() and not made.requires_grad else made

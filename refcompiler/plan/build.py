@@ -387,6 +387,8 @@ def _graph(
     leave_modes(root)
     check_gathers(machine.recorder, rebuilder.outputs)
     check_leaves(machine, rebuilder.outputs)
+    for given_contents in machine.given_contents.values():
+        given_contents.check_views(rebuilder.outputs)
     graph.output(tuple(rebuilder.outputs))
     given: dict[torch.fx.Node, tuple[Any, Source]] = {}
     needed: set[Any] = set()  # symbols in the sizes of tensors

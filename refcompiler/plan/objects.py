@@ -116,7 +116,9 @@ class Objects(Writing):
 
     def _count_writes(self, owner: int) -> None:
         """Writes to a tensor that had been given other contents by then."""
-        times = self.machine.given_contents[owner].writes()
+        machine = self.machine
+        inputs = [machine.lazies[source].value for source in machine.fakes_of_inputs.values()]
+        times = machine.given_contents[owner].writes(inputs)
         if times:
             count = self.writer.constant(torch.autograd.graph.increment_version)
             target = self.writer.read(self.machine.changed[owner].source)
