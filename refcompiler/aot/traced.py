@@ -43,7 +43,8 @@ class Traced:
 
     ``inputs``: by place, as the graph was run with them, then the ``bases``, of which those in
     ``members`` are views. ``flat``: what it returns; ``found``: the slots' values, laid out as in
-    eager, then the new values of the inputs ``written``. ``tangents``: places among those.
+    eager, then the new values of the inputs ``written``; those that are ``tracked`` may have been
+    changed in sizes alone. ``tangents``: places among those.
     """
 
     gm: torch.fx.GraphModule
@@ -54,6 +55,7 @@ class Traced:
     flat: Sequence[Any]
     found: Sequence[Any]
     written: Sequence[int]
+    tracked: Collection[int]
     tangents: Sequence[int]
 
     def recorded(
@@ -107,10 +109,11 @@ class Traced:
             whole = place == base.first and not base.through  # it is the base
             if base.tracked and not hidden and not whole and t.requires_grad:
                 tensors[INPUT, place] = t
+        changed = [place for place in self.tracked if place not in self.written]
+        tensors |= {(INPUT, place): self.inputs[place] for place in changed}  # in sizes alone
         written = zip(self.written, range(slots, len(self.found)))
-        return tensors | {
-            (INPUT, place): self.found[n] for place, n in written if n in self.tangents
-        }
+        renewed = {(INPUT, place): self.found[n] for place, n in written if n in self.tangents}
+        return tensors | renewed
 
     def _shown(self) -> dict[Key, Any]:
         """What others have besides the call, and may write to: results and inputs by place."""
