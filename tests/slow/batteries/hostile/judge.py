@@ -137,10 +137,16 @@ def _documented(step: str, ours: Facts, theirs: Facts, found: Sequence[Differenc
     if step.startswith("call") and theirs.get((step, "error")) and not raised[0]:
         return "not implemented for" in raised[1]  # what nobody reads is not computed
     if all(raised):  # eager's has come to some leaves by then
-        return kinds <= {"none", "gradient", "gradient's form", "sharing"}
-    return kinds <= {"none", "gradient", "gradient's form"} and all(
-        theirs.get((d.name, "is view")) and not theirs.get((d.name, "is leaf")) for d in found
-    )  # asked for by a view itself
+        return kinds <= {"none", "gradient", "gradient's form", "sharing", "hooks"}
+    if not kinds <= {"none", "gradient", "gradient's form", "flags"}:
+        return False
+    names = [re.sub(r"^grad.*\['(\w+)'\]$", r"\1", d.name) for d in found]
+    return all(
+        theirs.get((name, "is view"))
+        and not theirs.get((name, "is leaf"))
+        and theirs.get((name, "version"))
+        for name in names
+    )  # asked for by a view itself that was written to
 
 
 def difference(ours: See, theirs: See, exact: bool) -> Difference | None:
