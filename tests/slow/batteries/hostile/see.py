@@ -78,7 +78,7 @@ class See:
             if not isinstance(t, torch.Tensor):
                 continue
             for aspect, fact in _of(t).items():
-                if aspect != "version" or not name.startswith("grad"):
+                if aspect != "version" or not name.startswith(("grad", "second")):
                     facts[name, aspect] = fact
             facts[name, "identity"] = objects.setdefault(id(t), len(objects))
             memory = t.untyped_storage()
@@ -93,7 +93,7 @@ class See:
                 facts[name, "grad identity"] = objects.setdefault(id(grad), len(objects))
                 self.kept.append(grad)
         for name, t in self.named.items():
-            if isinstance(t, torch.Tensor) and not name.startswith("grad"):
+            if isinstance(t, torch.Tensor) and not name.startswith(("grad", "second")):
                 base = None if t._base is None else t._base
                 facts[name, "is view"] = t._is_view()
                 if base is not None:
