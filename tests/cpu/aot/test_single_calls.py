@@ -157,3 +157,52 @@ def test_a_call_that_runs_the_graph_as_it_is_says_why() -> None:
         assert call.uncompiled.calls == n + 1 and "conjugate" in call.uncompiled.why
     torch.func.vmap(call)(known, known.clone())
     assert call.uncompiled.calls == 3 and "torch.func" in call.uncompiled.why
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_gradient_that_the_program_gives_a_result(given: bool) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        result, unseen = y * 2, y + 1
+        unseen.grad = x.clone()
+        if given:
+            result.grad = x.clone()
+        return result
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    for _ in range(2):
+        x, y = torch.randn(3), torch.randn(3)
+        found, expected = call(x, y), program(x, y)
+        assert torch.equal(found, expected)
+        if given:
+            assert torch.equal(found.grad, x) and torch.equal(expected.grad, x)
+        else:
+            assert found.grad is expected.grad is None
+    counts = refcompiler.counters()
+    assert counts["graphs"] == 1 and counts["uncompiled"] == given
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_an_operator_of_lists_that_writes_to_one_tensor_twice(twice: bool) -> None:
+    """Autograd's function of the second write goes past the first."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        torch._foreach_mul_([x, x if twice else y], 2.0)
+        return x * 1
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    for _ in range(2):
+        seen: list[Any] = []
+        for function in (program, call):
+            leaf = torch.arange(6.0).view(2, 3).requires_grad_()
+            whole = leaf * 2
+            x, y = whole[:1], leaf * 3
+            result = function(x, y)
+            asked = [x, whole, leaf]
+            seen.append(torch.autograd.grad(result.sum(), asked, allow_unused=True))
+            seen[-1] += (result,)
+        for found, expected in zip(*seen, strict=True):
+            assert (found is None) is (expected is None)
+            assert expected is None or torch.equal(found, expected)
+        assert (seen[0][1] is None) is twice
+    counts = refcompiler.counters()
+    assert counts["graphs"] == 1 and counts["uncompiled"] == twice

@@ -33,16 +33,17 @@ _SECONDS = 240
 
 
 def verdict_of(
-    seed: int, backend: str, smaller: bool = True, tell: Callable[[Any], None] = lambda case: None
+    seed: int, backend: str, smaller: bool = True, tell: Callable[[Any], None] = lambda _: None
 ) -> Verdict:
     """Of the seed's case, or of a smaller one that differs in the same way.
 
-    ``tell``: is given the case once eager has run it.
+    ``tell``: is given the case once eager has run it, and the verdict before it is made smaller.
     """
     case = write(seed)
     found = judge(case, backend, lambda: tell(case))
     if smaller and found.difference is not None:
-        case = shrink(found.case, backend, found.difference.signature)
+        tell((found,))
+        case = shrink(case, backend, found.difference.signature)
         if (again := judge(case, backend)).difference is not None:
             found.case, found.difference = again.case, again.difference
     return found
@@ -56,18 +57,18 @@ def apart(seeds: Sequence[int], backend: str, smaller: bool = True) -> Iterator[
         sys.stdout.flush()
         if not (pid := os.fork()):
             os.close(ours)
-            with os.fdopen(theirs, "wb") as told:
+            with os.fdopen(theirs, "wb") as out:
 
                 def tell(found: Any) -> None:
-                    pickle.dump(found, told)
-                    told.flush()
+                    pickle.dump(found, out)
+                    out.flush()
 
                 for seed in left:
                     signal.alarm(_SECONDS)
                     tell(verdict_of(seed, backend, smaller, tell))
             os._exit(0)
         os.close(theirs)
-        case = None
+        told = None
         with os.fdopen(ours, "rb") as heard:
             try:
                 while left:
@@ -75,14 +76,22 @@ def apart(seeds: Sequence[int], backend: str, smaller: bool = True) -> Iterator[
                     if isinstance(found, Verdict):
                         left.pop(0)
                         yield found
-                    case = None if isinstance(found, Verdict) else found
+                    told = None if isinstance(found, Verdict) else found
             except EOFError:
                 pass
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if left:
             left.pop(0)
-            crash = Difference("crash", "process", f"status {status}", "", None, None)
-            yield Verdict(None, wavering=True) if case is None else Verdict(case, crash)
+            yield _ended(told, f"status {status}")
+
+
+def _ended(told: Any, how: str) -> Verdict:
+    """Of a seed that ended its process; ``told``: what it told last."""
+    if told is None:  # eager did
+        return Verdict(None, wavering=True)
+    if isinstance(told, tuple):  # a smaller case did
+        return told[0]
+    return Verdict(told, Difference("crash", "process", how, "", None, None))
 
 
 def summary(found: Sequence[Verdict]) -> str:

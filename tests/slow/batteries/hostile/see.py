@@ -70,14 +70,15 @@ class See:
     def _all(self, facts):
         """Of every known tensor; tensors, bases and storages get numbers as they are met.
 
-        How often kernels wrote to a gradient while they made it is no fact.
+        Of what a gradient is a view, and how often kernels wrote to it while they made it, is of
+        formulas and no fact.
         """
         objects, storages = {}, {}
         for name, t in self.named.items():
             if not isinstance(t, torch.Tensor):
                 continue
             for aspect, fact in _of(t).items():
-                if aspect != "version" or not name.startswith("grad"):
+                if aspect != "version" or not name.startswith(("grad", "second")):
                     facts[name, aspect] = fact
             facts[name, "identity"] = objects.setdefault(id(t), len(objects))
             memory = t.untyped_storage()
@@ -92,7 +93,7 @@ class See:
                 facts[name, "grad identity"] = objects.setdefault(id(grad), len(objects))
                 self.kept.append(grad)
         for name, t in self.named.items():
-            if isinstance(t, torch.Tensor):
+            if isinstance(t, torch.Tensor) and not name.startswith(("grad", "second")):
                 base = None if t._base is None else t._base
                 facts[name, "is view"] = t._is_view()
                 if base is not None:
@@ -162,21 +163,23 @@ def backward(result, numbers=None, seed=0, **options):
         torch.autograd.backward(tensors, [cotangent(t, seed) for t in tensors], **options)
 
 
-def gradients(result, numbers, inputs, seed=0, **options):
-    """``autograd.grad`` of some ends by ``inputs``, with cotangents; None where there are none."""
+def gradients(result, numbers, seed=0, retain_graph=None, create_graph=False, **inputs):
+    """``autograd.grad`` of some ends by ``inputs``, by their names; None where there are none."""
     tensors = ends(result)
     if numbers is not None:
         tensors = [tensors[n] for n in numbers if n < len(tensors)]
-    inputs = [t for t in inputs if t.requires_grad]
+    inputs = {name: t for name, t in inputs.items() if t.requires_grad}
     if not tensors or not inputs:
         return None
+    options = {"retain_graph": retain_graph, "create_graph": create_graph, "allow_unused": True}
     cotangents = [cotangent(t, seed) for t in tensors]
-    return torch.autograd.grad(tensors, inputs, cotangents, allow_unused=True, **options)
+    found = torch.autograd.grad(tensors, [*inputs.values()], cotangents, **options)
+    return dict(zip(inputs, found))
 
 
 def penalty(grads):
     """A sum of squares of what there is."""
-    there = [g for g in grads or () if g is not None and g.requires_grad]
+    there = [g for g in (grads or {}).values() if g is not None and g.requires_grad]
     return sum((g.abs() if g.is_complex() else g).square().double().sum() for g in there)
 
 

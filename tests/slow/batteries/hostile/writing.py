@@ -256,11 +256,16 @@ class _Around:
         self.lines.append(f'{before}see.run("{step}", lambda: {text})')
 
     def wanted(self) -> str:
+        return f"[{', '.join(self.chosen())}]"
+
+    def asked(self) -> str:
+        return ", ".join([f"{name.rpartition('.')[2]}={name}" for name in self.chosen()])
+
+    def chosen(self) -> list[str]:
         pool = [*self.given, *self.roots]
         if "layer" in self.others:
             pool.append("layer.weight")
-        chosen = self.draw.sample(pool, self.draw.randint(1, len(pool)))
-        return f"[{', '.join(chosen)}]"
+        return self.draw.sample(pool, self.draw.randint(1, len(pool)))
 
     def which(self) -> str:
         return self.draw.choice(["None", "[0]", "[0]", "[1]", "[2]", "[1, 0]"])
@@ -283,19 +288,19 @@ class _Around:
         self.say(f"backward toward {self.number}.{n}", text)
 
     def _grad(self, n: int) -> None:
-        text = f"gradients(r, {self.which()}, {self.wanted()}, {self.options()})"
+        text = f"gradients(r, {self.which()}, {self.options()}, {self.asked()})"
         self.say(f"grad {self.number}.{n}", text)
 
     def _twice(self, n: int) -> None:
-        text = f"gradients(r, {self.which()}, {self.wanted()}, create_graph=True)"
+        text = f"gradients(r, {self.which()}, create_graph=True, {self.asked()})"
         self.say(f"grad with graph {self.number}.{n}", text, "s = ")
         text = self.draw.choice(
-            ["backward(penalty(s))", f"gradients(penalty(s), None, {self.wanted()})", "backward(s)"]
+            ["backward(penalty(s))", f"gradients(penalty(s), None, {self.asked()})", "backward(s)"]
         )
         self.say(f"second {self.number}.{n}", text)
 
     def _penalty(self, n: int) -> None:
-        text = f"gradients(r, [0], {self.wanted()}, create_graph=True)"
+        text = f"gradients(r, [0], create_graph=True, {self.asked()})"
         self.say(f"grad with graph {self.number}.{n}", text, "s = ")
         self.say(f"second {self.number}.{n}", "backward([penalty(s), r])")
 
