@@ -34,7 +34,8 @@ class Target:
     that two kernels compute the same of a tensor or two, rather than one stores it. ``scatters``:
     whether any units may write, or add, to the same element. ``run``: bytes that lie
     side by side, at least, of what is worth going through again by the unit that reduced it, unless
-    it holds ``whole`` of its points or fewer; 0 if it always is.
+    it holds ``whole`` of its points or fewer; 0 if it always is. ``slab``: bytes of each of the
+    vectors of a table that are read for all positions before others are; 0 for all of them.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Target:
     recomputed: int = 8
     scatters: bool = False
     run: int = 0
+    slab: int = 0
 
     def pieces(self, length: int, results: int, rows: bool) -> int:
         """How many partial results each of ``results`` reductions of ``length`` terms is made of.
@@ -135,4 +137,5 @@ GPU = Target(
     recomputed=24,
     scatters=True,
     run=32,
+    slab=256,
 )

@@ -76,12 +76,13 @@ def build(
     capability: int,
     warps: int,
     stages: int | None,
+    registers: int | None = None,
 ) -> Any:
     """Triton's compiled kernel: the function ``name`` of the module ``text``.
 
     ``signature``: the types of its arguments, in Triton's words; ``divisible``: the places of
     addresses and sizes that are multiples of :data:`ALIGNMENT`. ``capability``: of the GPU, 90 is
-    9.0.
+    9.0. ``registers``: of a thread, at most.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -110,5 +111,6 @@ def build(
             "launch_pdl": early,
             **asserting,
             **({} if stages is None else {"num_stages": stages}),
+            **({} if registers is None else {"maxnreg": registers}),
         },
     )

@@ -42,7 +42,7 @@ def _key(
     device: int,
     whole: tuple[bool, ...],
 ) -> _Key:
-    how = printed.warps, printed.stages, printed.wide, whole
+    how = printed.warps, printed.stages, printed.wide, printed.registers, whole
     return printed.source, dtypes, capability, aligned, how, device
 
 
@@ -68,6 +68,7 @@ def _job(
         "capability": capability,
         "warps": printed.warps,
         "stages": printed.stages,
+        "registers": printed.registers,
     }
 
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fastpath.ir.expr import inside
-from fastpath.ir.index import Axis, Index, Lookup, variable
+from fastpath.ir.index import Axis, Index, variable
 from fastpath.ir.size import divides, known
 
 
@@ -33,14 +32,3 @@ def _in_steps(index: Index, axis: Axis, group: int) -> bool:
     first, within = Axis(axis.extent // group), Axis(group)
     whole = variable(first) * group + variable(within)
     return within not in index.substitute({axis: whole}).axes()
-
-
-def popular(index: Index) -> bool:
-    """Whether more positions are read than there are for them to be."""
-    for atom in index.terms:
-        if isinstance(atom, Lookup) and any(e.op == "load" for e in inside([atom.value])):
-            axes = atom.value.axes()
-            count = math.prod(a.extent for a in axes)
-            if known(count, atom.extent) and axes and count > atom.extent:
-                return True
-    return False

@@ -54,7 +54,8 @@ class Printed:
     """``source`` is a module's text (behind :data:`HEADER`) with the function ``name``, whose
     arguments are the kernel's buffers in order, the numbers called ``arguments`` and the ``sizes``,
     in 64 bits if it is ``wide``; it runs as ``programs`` programs of ``warps``. A loop over blocks
-    has ``stages`` of them on their way from memory, or as many as Triton chooses."""
+    has ``stages`` of them on their way from memory, or as many as Triton chooses; a thread has
+    ``registers`` at most, or as many as the compiler chooses."""
 
     name: str
     source: str
@@ -64,6 +65,7 @@ class Printed:
     stages: int | None = None
     sizes: tuple[Size, ...] = ()
     wide: bool = False
+    registers: int | None = None
 
 
 class Printer(Stages):
@@ -90,7 +92,9 @@ class Printer(Stages):
         arguments += [self.number(size) for size in self.sizes]
         source = f"\n\n@triton.jit\ndef {name}({', '.join(arguments)}):\n{text}\n"
         names, sizes = tuple(self.arguments), tuple(self.sizes)
-        return Printed(name, source, plan.programs, plan.warps, names, None, sizes, self.wide)
+        return Printed(
+            name, source, plan.programs, plan.warps, names, None, sizes, self.wide, plan.registers
+        )
 
     def _tell(self) -> None:
         """Let the compiler know the programs' numbers: of none below zero quotients and remainders,

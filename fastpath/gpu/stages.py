@@ -20,6 +20,7 @@ from specs.scalars import SCALARS, TRITON_TYPE
 
 AHEAD = 3  # blocks that a loop has on their way which does more than add up: measured on an H200
 AHEAD_OF_MOMENTS = 4  # of one that adds up a sum and deviations: these wait for nothing but memory
+THREE = 3  # blocks of a row at once, of which moments are added up
 _COMBINE = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 _COMBINE |= {"any": "logical_or", "all": "logical_and"}
 _REDUCE = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
@@ -156,7 +157,7 @@ class Stages(Turns):
         stores = any(isinstance(s, Store) for s in stage.statements)
         several = len(stage.loads()) + len(stage.guarded()) > 1
         ahead = AHEAD_OF_MOMENTS if beside is not None else AHEAD if stores and several else 0
-        self._blocks(body, ahead if self._down_columns() else 0)
+        self._blocks(body, ahead if self._down_columns() else 0, THREE if beside is not None else 1)
         for s in adding:
             self._reduce(s, running[s.reduction])
 
@@ -205,11 +206,13 @@ class Stages(Turns):
         lanes = f"{self.lanes(block)}[None, :]"
         return f"(({self.number(self.plan.r_points)} + {block - 1} - {lanes}) // {block})"
 
-    def _blocks(self, body: Callable[[], None], ahead: int = 0) -> None:
+    def _blocks(self, body: Callable[[], None], ahead: int = 0, at_once: int = 1) -> None:
         """``body`` in a loop over the blocks of reduced points, and what it computes forgotten.
 
         A long row is two loops: the blocks in which some points lie outside, and the others, which
-        then need not ask each point. ``ahead``: how many blocks are on their way from memory.
+        then need not ask each point. ``ahead``: how many blocks are on their way from memory;
+        ``at_once``: how many are read before any is computed with, if none is left over alone then,
+        which would be waited for by itself.
         """
         step, outside = self.plan.r_block, dict(self.known)
         loops = [(f"0, {self.number(self._span())}, {step}", False)]
@@ -220,6 +223,8 @@ class Stages(Turns):
                 loops = [(ends, False), (f"{first}, {last}, {step}", True)]
         for span, whole in loops:
             loop = f"tl.range({span}, num_stages={ahead})" if ahead else f"range({span})"
+            if whole and at_once > 1 and _are_shared_out((last - first) // step, at_once):
+                loop = f"tl.range({span}, loop_unroll_factor={at_once})"
             self.line(f"for r_first in {loop}:")
             self.depth += 1
             self.whole = whole
@@ -331,3 +336,7 @@ def neutral(kind: str, dtype: str) -> bool | int | float:
     if is_float(dtype):
         return float("-inf" if kind == "max" else "inf")
     return kind == "min" if dtype == "bool" else int_range(dtype)[0 if kind == "max" else 1]
+
+
+def _are_shared_out(blocks: int, at_once: int) -> bool:
+    return blocks >= 2 * at_once and blocks % at_once != 1

@@ -45,6 +45,7 @@ A_THREAD = 32  # points of a thread that reduces rows
 WORD = 4  # bytes of elements of which a thread that reduces long rows has half as many points
 HALVED = 4096  # points of a row of narrower elements, stored as such, of which it has as few
 MOST_WARPS = 16
+A_SCAN, A_POINT = 8, 4  # points of a thread that scans rows of words, and registers for each
 SERIES = {"i0", "i0e", "i1", "i1e"}  # functions by series of some thirty terms
 DRAWING = 4  # warps of a program that draws
 DRAWING_ALONE = 2  # the same, where it reads nothing and draws no normal numbers
@@ -56,9 +57,11 @@ A_MOMENT_LOOP, MOMENT_WARPS = 8, 8  # the same of one that adds up moments, and 
 A_LONGER_LOOP = 8  # the same of one of 16 warps, which goes through a longer row
 AGAIN_WARPS = 16  # of a program that goes through its row more than once
 AGAIN_LOOP = 8  # points of its threads
-# Of rows of so many points a program has more warps: else the cache would hold the rows of so many
-# programs no more. Rows that are laid by vectors need registers for that.
-LONGER, LONGER_WARPS = 32_768, 32
+# Of rows of so many points a program has more warps, and in a softmax of so many bytes: else the
+# cache would hold the rows of so many programs no more. Rows that are laid by vectors, and moments,
+# need registers for that. A multiprocessor has as many as two such programs need, if each thread
+# has a vector of each row's block.
+LONGER, LONGER_BYTES, LONGER_WARPS, LONGER_REGISTERS = 32_768, 64_000, 32, 32
 WIDER_WARPS, WIDER_LOOP = 32, 4  # the same, where it stores wider elements than it reads
 SHARING = 1056  # rows, of which a program takes two that read the same weights
 SHARED = 4096  # points of these, at most
@@ -77,6 +80,7 @@ class Tiling:
     the largest one, where rows do not begin or end with vectors (:mod:`fastpath.gpu.vectors`).
     ``stripe``: how far apart the four pieces lie that a block is made of, where random words are
     shared by points that lie so far apart (:mod:`fastpath.gpu.words`).
+    ``registers``: of a thread at most, where more would keep programs from running beside others.
     """
 
     x: tuple[Axis, ...]
@@ -91,6 +95,7 @@ class Tiling:
     start: Index | None = None
     group: int = 1
     stripe: int = 0
+    registers: int | None = None
 
     @property
     def x_points(self) -> Any:
@@ -297,14 +302,21 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     common = common_beginning(kernel, r) if laid else None
     start, group = common or (None, 1)
     if width > PERSISTENT:
+        registers = None
         warps, points = _once_along(kernel, width) if rows > FEW else (MOST_WARPS, A_LOOP)
         if _passes(kernel) > 1:  # so few rows at a time that the cache still holds them
-            longer = start is None and width >= LONGER
-            warps, points = LONGER_WARPS if longer else AGAIN_WARPS, AGAIN_LOOP
+            size = max(itemsize(b.dtype) for b in kernel.buffers if not b.written)
+            warps, points = AGAIN_WARPS, AGAIN_LOOP
             if _widens(kernel):  # neighbours are stored by neighbours, each a vector
                 warps, points = WIDER_WARPS, WIDER_LOOP
+            elif start is None and one_pass(kernel.stages) is None:
+                soft = online(kernel.stages) is not None and width * size >= LONGER_BYTES
+                if width >= LONGER or soft:
+                    warps = LONGER_WARPS
+                    points = AGAIN_LOOP if width >= LONGER else min(AGAIN_LOOP, VECTOR // size)
+                    registers = LONGER_REGISTERS if points * size == VECTOR else None
         block = warps * points * LANES
-        return Tiling(x, None, r, 1, 1, block, False, warps, (), start, group)
+        return Tiling(x, None, r, 1, 1, block, False, warps, (), start, group, 0, registers)
     r_block = power_above(width + group - 1)
     x_block = min(max(1, A_THREAD * LANES // r_block), power_above(rows)) if start is None else 1
     # Threads for the points that are there, which may be little more than half of the block.
@@ -316,7 +328,15 @@ def _rows(kernel: Kernel, x: tuple[Axis, ...], r: tuple[Axis, ...]) -> Tiling:
     warps = max(1, min(MOST_WARPS, x_block * points // (a_thread * LANES)))
     if x_block == 1 and start is None and rows >= SHARING and _weighted(kernel, x, r):
         x_block = 2 if r_block <= SHARED else 1
-    return Tiling(x, None, r, x_block, 1, r_block, True, max(1, warps), (), start, group)
+    registers = None
+    if rows > FEW and _scans_words(kernel):
+        points = x_block * r_block
+        warps = max(1, min(MOST_WARPS, points // (A_SCAN * LANES)))
+        a_thread = points // (warps * LANES)
+        registers = A_POINT * a_thread if warps == MOST_WARPS and a_thread < A_THREAD else None
+    return Tiling(
+        x, None, r, x_block, 1, r_block, True, max(1, warps), (), start, group, 0, registers
+    )
 
 
 def _once_along(kernel: Kernel, width: int) -> tuple[int, int]:
@@ -337,8 +357,19 @@ def _in_halves(kernel: Kernel, width: int, r_block: int) -> bool:
     in elements as narrow as those that are read."""
     if width >= LONG and _least(kernel) >= WORD:
         return True
+    if kernel.running():
+        return False
     stores = (s for g in kernel.stages if g.axes for s in g.statements if isinstance(s, Store))
     return r_block == HALVED and any(stores) and not _narrows(kernel) and not _widens(kernel)
+
+
+def _scans_words(kernel: Kernel) -> bool:
+    """Whether it is one scan of words into words: its threads wait for each other again and again,
+    so that there should be many programs, with few points to a thread and registers for these."""
+    running = [
+        s for g in kernel.stages for s in g.statements if isinstance(s, Accumulate) and s.running
+    ]
+    return len(running) == 1 and {itemsize(b.dtype) for b in kernel.buffers} == {WORD}
 
 
 def _rows_of_any_length(

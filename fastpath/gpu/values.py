@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Iterable
 
-from fastpath.gpu.groups import one_for_all, popular
+from fastpath.gpu.groups import one_for_all
 from fastpath.gpu.ranges import COMPARISONS, Ranges
 from fastpath.gpu.reach import is_wide
 from fastpath.gpu.rows import VECTOR, flatten
@@ -24,6 +24,7 @@ from fastpath.ir.size import divides, known
 from fastpath.ir.types import saturates
 from fastpath.schedule.kernel import Kernel, Store, Transposed, itemsize
 from fastpath.schedule.logistic import LOG_ONE_AND_EXP, beside_one
+from fastpath.schedule.slabs import popular
 from fastpath.schedule.text import Lines, index_text
 from specs.dtypes import REDUCED, is_float
 from specs.scalars import SCALARS, TRITON_TYPE, cast_text

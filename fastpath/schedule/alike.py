@@ -12,8 +12,7 @@ from dataclasses import replace
 from fastpath.ir.expr import Expr, inside
 from fastpath.ir.index import Axis, Index, variable
 from fastpath.ir.size import Size, Unknown
-from fastpath.schedule.kernel import Kernel, Stage, Store
-from fastpath.schedule.loops import substitute
+from fastpath.schedule.kernel import Kernel, Stage, Store, substitute
 
 _PLAIN = frozenset({"guarded", "bounded", "tile", "scratch", "reduced", "running", "argument"})
 

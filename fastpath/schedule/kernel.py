@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastpath.ir.expr import Bounds, Expr, inside
@@ -212,3 +212,30 @@ def _blocks(axis: Axis | None, length: int) -> int | None:
     if axis is None:
         return 1
     return -(-axis.extent // length) if isinstance(axis.extent, int) else None
+
+
+def _rewrite(e: Expr, values: dict[Axis, Index], memo: dict[Expr, Expr]) -> Expr:
+    known = memo.get(e)
+    if known is None:
+
+        def change(a: Expr) -> Expr:
+            return _rewrite(a, values, memo)
+
+        known = memo[e] = e.mapped(change, lambda index: index.substitute(values))
+    return known
+
+
+def substitute(kernel: Kernel, values: dict[Axis, Index]) -> None:
+    """Let axes have other values in all that ``kernel`` computes; its loops stay as they are."""
+    memo: dict[Expr, Expr] = {}
+    for stage in kernel.stages:
+        changed: list[Statement] = []
+        for s in stage.statements:
+            value = _rewrite(s.value, values, memo)
+            if isinstance(s, Store):
+                changed.append(replace(s, index=s.index.substitute(values), value=value))
+            elif isinstance(s, Keep):
+                changed.append(Keep(s.scratch, s.index.substitute(values), value))
+            else:
+                changed.append(replace(s, value=value))
+        stage.statements = changed

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from fastpath.ir.expr import Expr, const, guarded, inside, pair
@@ -40,10 +39,12 @@ from fastpath.schedule.kernel import (
     Store,
     in_memory,
     itemsize,
+    substitute,
 )
 from fastpath.schedule.pairs import in_pairs
 from fastpath.schedule.parts import axis_of_parts, of_both
 from fastpath.schedule.rows import rows_together
+from fastpath.schedule.slabs import in_slabs
 from fastpath.schedule.streams import streamed
 from fastpath.schedule.strips import strips_together
 from fastpath.schedule.tiles import flatten_tiles, transpose_tiles
@@ -460,6 +461,7 @@ class Builder:
         kernel.pairs = self.target.pairs and in_pairs(kernel)
         if not kernel.pairs:
             lengthen_units(kernel, self.target.unit)
+        kernel = in_slabs(kernel, self.target.slab)
         if self.target.streams:
             inside = {n.name for n in cluster.members if n.begin}  # and so may not be aligned
             kernel.streamed = streamed(kernel, self._bytes, self.soon) - inside
@@ -544,32 +546,6 @@ def _indices(kernel: Kernel) -> Iterable[Index]:
                 elif e.op == "index":
                     yield e.args[0].steady()
                 stack.extend(e.operands())
-
-
-def _rewrite(e: Expr, values: dict[Axis, Index], memo: dict[Expr, Expr]) -> Expr:
-    known = memo.get(e)
-    if known is None:
-
-        def change(a: Expr) -> Expr:
-            return _rewrite(a, values, memo)
-
-        known = memo[e] = e.mapped(change, lambda index: index.substitute(values))
-    return known
-
-
-def substitute(kernel: Kernel, values: dict[Axis, Index]) -> None:
-    memo: dict[Expr, Expr] = {}
-    for stage in kernel.stages:
-        changed: list[Statement] = []
-        for s in stage.statements:
-            value = _rewrite(s.value, values, memo)
-            if isinstance(s, Store):
-                changed.append(replace(s, index=s.index.substitute(values), value=value))
-            elif isinstance(s, Keep):
-                changed.append(Keep(s.scratch, s.index.substitute(values), value))
-            else:
-                changed.append(replace(s, value=value))
-        stage.statements = changed
 
 
 def collapse(kernel: Kernel) -> Kernel:
