@@ -82,7 +82,7 @@ class Watching(Runner):
                 raise Unsupported(f"{name} reads the memory that it writes to")
         elif name in _PARTS and any(has_bits(t) for t in given if isinstance(t, torch.Tensor)):
             raise Unsupported(f"{name} of a conjugate or negative gives copies")
-        elif _writes_twice(n.target, self.fetch_args_kwargs_from_env(n)[0]):
+        elif _writes_twice(name, self.fetch_args_kwargs_from_env(n)[0]):
             raise Unsupported(f"{name} writes twice to one tensor that autograd tracks")
         elif name == "gradient_hook":
             self.hooked.add(edge(given[0]))
@@ -194,10 +194,9 @@ def _is_tracked(t: Any) -> bool:
     return isinstance(t, torch.Tensor) and t.requires_grad
 
 
-def _writes_twice(target: Any, args: Sequence[Any]) -> bool:
+def _writes_twice(name: str, args: Sequence[Any]) -> bool:
     """Whether an operator of lists has a tensor twice that it writes to, and autograd sees it: the
     function of its second write was made before the first."""
-    name = getattr(target, "__name__", "")
     if not (name.startswith("_foreach_") and name.endswith("_") and torch.is_grad_enabled()):
         return False
     tracked = any(map(_is_tracked, pytree.tree_leaves(tuple(args))))
