@@ -532,11 +532,11 @@ class _Observer:
         if before and refuses_writes(t):
             raise Unsupported("an output is one of several views of what was written to since")
         tracked = is_recorded(t)
-        if base.requires_grad:
+        if base.requires_grad and t.requires_grad:
             tracked = not before and t.grad_fn is not None
         if t.requires_grad and not base.requires_grad and t.grad_fn is not None:
             raise OfFunction("an output is a view of what requires no gradient")
-        if base.requires_grad and tracked and not leads_to(t, base):
+        if base.requires_grad and t.requires_grad and tracked and not leads_to(t, base):
             raise Unsupported("an output is a view of one that was made without gradients")
         bits = t.dtype != base.dtype
         apart = t._version if replay is None and is_data(t, base) else -1

@@ -141,3 +141,20 @@ def test_an_input_that_is_a_view_older_than_a_write(backend: str) -> None:
         first.sum().backward()
         sides.append((first.detach(), second))
     assert all(map(torch.equal, *sides))
+
+
+def test_a_view_of_what_is_detached_takes_a_write_of_one() -> None:
+    """It is made where gradients are on, of what requires none."""
+
+    def program(x: Any) -> Any:
+        return x.detach().view(4), x.detach()[0], x * 2
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    found = []
+    for each in (call, program):
+        x = torch.ones(2, 2, requires_grad=True)
+        first, second, _ = each(x)
+        first.mul_(torch.full((4,), 2.0, requires_grad=True))
+        found.append([first.tolist(), second.tolist(), first.requires_grad, second._version])
+    assert found[0] == found[1]
+    assert refcompiler.counters()["uncompiled"] == 0
