@@ -51,6 +51,8 @@ class View:
     base, detached. ``before``: it was made without gradients and is older than the last write to
     its base, of which autograd refuses to tell what it is. ``apart``: it is of the base's ``data``,
     writes to which are not writes to the base, and was written to so many times (else -1).
+    ``older``: it was made before the last write to its base, which autograd does not see; behind it,
+    it leads to what that is of, if that is a view itself.
     ``over``: another view of that base, of which it is made again in the base's stead.
     """
 
@@ -67,6 +69,7 @@ class View:
     apart: int = -1
     over: Over | None = None
     detached: bool = False  # a view that was detached, which autograd takes for none
+    older: bool = False
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -159,6 +162,7 @@ class Write:
     read: tuple[bool, bool] = (False, False)
     #: Methods, with arguments, that say all of it; none: they do not.
     steps: Sequence[tuple[str, Sequence[Any]]] = ()
+    older: bool = False  # whether a view that leaves the graph was made before
 
     @property
     def ahead(self) -> bool:
@@ -229,6 +233,20 @@ class Observation:
         self.writes.append(found)
         return found
 
+    def age(self, is_older: Callable[[torch.Tensor], bool], flat: Sequence[Any]) -> None:
+        """Have views know that they are older than writes that autograd does not see, and those
+        that it sees that there are older ones."""
+        counted = {w.place: n for n, w in enumerate(self.writes) if w.counted and not w.layout}
+        for n, output in enumerate(self.outputs[: len(flat)]):
+            view = tracked(output)
+            if view is None or not isinstance(output, ViewOf) or output.place not in counted:
+                continue
+            at = counted[output.place]
+            if is_older(flat[n]) and self.writes[at].tracked:
+                self.writes[at] = replace(self.writes[at], older=True)
+            elif is_older(flat[n]) and not any(isinstance(part, SYMBOLIC) for part in view.parts):
+                self.outputs[n] = replace(output, view=replace(view, older=True))
+
     @property
     def passes(self) -> bool:
         """Whether a result is a view that a custom function made of an input."""
@@ -292,6 +310,8 @@ def observe(
             if write.layout is not None and read[1]:
                 raise Unsupported("the graph reads what it has changed in size past autograd")
             seen.writes[at] = replace(write, read=read)
+    if not bases:
+        seen.age(watching.is_older, pytree.tree_leaves(outputs))
     flat = {place for base in bases if not base.tracked for place, *_ in base.members}
     if any(w.tracked and w.requires_grad and w.place in flat for w in seen.writes):
         raise Unsupported("a write makes autograd track what shares memory, unknown to it before")
@@ -514,11 +534,11 @@ class _Observer:
         if before and refuses_writes(t):
             raise Unsupported("an output is one of several views of what was written to since")
         tracked = is_recorded(t)
-        if base.requires_grad:
+        if base.requires_grad and t.requires_grad:
             tracked = not before and t.grad_fn is not None
         if t.requires_grad and not base.requires_grad and t.grad_fn is not None:
             raise OfFunction("an output is a view of what requires no gradient")
-        if base.requires_grad and tracked and not leads_to(t, base):
+        if base.requires_grad and t.requires_grad and tracked and not leads_to(t, base):
             raise Unsupported("an output is a view of one that was made without gradients")
         bits = t.dtype != base.dtype
         apart = t._version if replay is None and is_data(t, base) else -1

@@ -40,7 +40,9 @@ class Viewed:
         self.views: dict[int, View] = {}
         for n, output in enumerate(seen.outputs if wanted is not None else ()):
             view = tracked(output)
-            if view is not None and view.grad_mode and not _depends_on_data(view, env):
+            if view is None or view.older:  # which may lead past what it is of
+                continue
+            if view.grad_mode and not _depends_on_data(view, env):
                 self.views[n] = view
         if seen.moves:
             self.views.clear()

@@ -143,6 +143,10 @@ class Wrapper:
         if check is not None and overlapping is not None:
             self._elsewhere("disjoint", check, "overlapping", overlapping)
         self.lines += [f"{name} = {source}" for name, source in self.sources.items()]
+        for n in self.seen.views:
+            output = self.seen.outputs[n]
+            if isinstance(output, ViewOf) and output.view.older:
+                self._output(n, output, ())
         if isinstance(run, Program) and not self.seen.stale:
             self._count_early()
         for n, output in enumerate(self.seen.outputs):
@@ -207,7 +211,8 @@ class Wrapper:
         tests = []
         for write in self.seen.writes:
             name = self.values[write.place]
-            if write.counted and all(write.read):  # which has a function of autograd before, too
+            # Which has a function of autograd before, too, or a view that leads past it.
+            if write.counted and (all(write.read) or write.older):
                 tests.append(f"{name}._is_view()")
             if write.requires_grad and (write.tracked or write.counted) and name[0] == "x":
                 if write.tracked and write.place in self.loose:
@@ -534,7 +539,8 @@ class Wrapper:
         return f"o{n}"
 
     def _watch(self, n: int) -> None:
-        if n in self.viewed and f"seen {n}" not in self.there:
+        ran = bool(self.results)  # else it is watched when it is asked for again
+        if ran and n in self.viewed and f"seen {n}" not in self.there:
             self.there.add(f"seen {n}")
             self.names["watch"] = watch
             self.lines.append(f"watch(own, {self.viewed.index(n)}, o{n})")

@@ -186,3 +186,20 @@ def test_a_leaf_that_is_a_view_of_what_has_no_gradient(
         assert seen[0][3] == seen[1][3] == 1
         tensors = [[t for t in each if isinstance(t, torch.Tensor)] for each in seen]
         assert len(tensors[0]) == 4 + (make is not _viewed) and all(map(torch.equal, *tensors))
+
+
+def test_a_view_of_what_is_detached_takes_a_write_of_one() -> None:
+    """It is made where gradients are on, of what requires none."""
+
+    def program(x: Any) -> Any:
+        return x.detach().view(4), x.detach()[0], x * 2
+
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    found = []
+    for each in (call, program):
+        x = torch.ones(2, 2, requires_grad=True)
+        first, second, _ = each(x)
+        first.mul_(torch.full((4,), 2.0, requires_grad=True))
+        found.append([first.tolist(), second.tolist(), first.requires_grad, second._version])
+    assert found[0] == found[1]
+    assert refcompiler.counters()["uncompiled"] == 0
