@@ -51,8 +51,8 @@ class View:
     base, detached. ``before``: it was made without gradients and is older than the last write to
     its base, of which autograd refuses to tell what it is. ``apart``: it is of the base's ``data``,
     writes to which are not writes to the base, and was written to so many times (else -1).
-    ``older``: it was made before the last write to its base, which autograd does not see; behind it,
-    it leads to what that is of, if that is a view itself.
+    ``older``: it was made before the last write to its base, which autograd does not see; behind
+    it, it leads to what that is of, if that is a view itself.
     ``over``: another view of that base, of which it is made again in the base's stead.
     """
 
@@ -446,7 +446,8 @@ class _Observer:
             return Plain(t)
         if t.layout is not torch.strided:
             raise Unsupported("an output is not a strided tensor")
-        if t.is_leaf and t.grad is not None and id(t) not in self.places:
+        known = is_outdated(t) or id(t) in self.places
+        if not known and t.is_leaf and t.grad is not None:
             raise Unsupported("a tensor of the graph is given a gradient")
         if id(t) in self.places:
             return Same(self.places[id(t)])
