@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fastpath.gpu.moments import one_pass
@@ -11,8 +11,8 @@ from fastpath.gpu.online import online
 from fastpath.gpu.reach import WIDE
 from fastpath.gpu.stages import Stages
 from fastpath.gpu.tiling import blocks_of, blocks_text
-from fastpath.gpu.words import WORDS, draws, either_way
-from fastpath.ir.expr import Expr, inside
+from fastpath.gpu.words import WORDS, either_way
+from fastpath.ir.expr import Expr
 from fastpath.ir.size import Size, divides, known
 from fastpath.schedule.kernel import Stage
 
@@ -114,7 +114,7 @@ class Printer(Stages):
             for masked in (False, True):
                 self.line("else:" if masked else f"if program < {whole}:")
                 self.masked = masked
-                self._branch(self._last_block if masked and self._by_vectors() else self._body)
+                self._branch(self._body)
         else:
             block = WORDS * plan.stripe if plan.stripe else plan.x_block
             self.masked = not divides(block, plan.x_points)
@@ -137,35 +137,10 @@ class Printer(Stages):
     def _branch(self, body: Callable[[], None]) -> None:
         """Print ``body`` where nothing is known of what other branches computed."""
         self.depth += 1
-        self._forget()
-        body()
-        self.depth -= 1
-
-    def _forget(self) -> None:
         self.known, self.stored, self.sums, self.axes = {}, {}, {}, dict(self._scalars)
         self.words, self.apart = {}, {}
-
-    def _by_vectors(self) -> bool:
-        """Whether the last block's vectors are masked, of points whose number is known. What is
-        converted to floats of eight bits would be by more instructions then, and random words go by
-        all of a block."""
-        plan = self.plan
-        if not known(plan.x_points) or plan.x_block % ALIGNED or draws(self.kernel):
-            return False
-        values = [s.value for stage in self.kernel.stages for s in stage.statements]
-        return all(e.dtype != "float8_e4m3fn" for e in inside(values))
-
-    def _last_block(self) -> None:
-        """The few points beside the last whole vectors, and then all of these, masked: element by
-        element, a block would take more registers than the others, which all programs then have."""
-        plan, number = self.plan, self.block_number
-        groups = int(plan.x_points // ALIGNED)
-        self.plan, self.block_number = replace(plan, x_block=ALIGNED), str(groups)
-        self._body()
-        self.plan, self.block_number, self.x_end = plan, number, str(groups * ALIGNED)
-        self._forget()
-        self._body()
-        self.x_end = ""
+        body()
+        self.depth -= 1
 
     def _outer(self) -> None:
         """The values of the program's own axes, and the numbers of its blocks."""
@@ -195,8 +170,9 @@ class Printer(Stages):
         if plan.stripe:
             self._striped()
             return
+        number = "x_number" if plan.outer or plan.y is not None else "program"
         shape = "[:, None]" if plan.r else "[None, :]" if plan.y is not None else ""
-        self.first["x"] = f"{self.block_number} * {plan.x_block}"
+        self.first["x"] = f"{number} * {plan.x_block}"
         self.line(f"x = ({self.first['x']} + {self.lanes(plan.x_block)}){shape}")
         self._work()
 
@@ -233,7 +209,7 @@ class Printer(Stages):
 
     def _points_of_x(self) -> None:
         if self.masked:
-            self.line(f"x_in = x < {self.x_end or self.number(self.plan.x_points)}")
+            self.line(f"x_in = x < {self.number(self.plan.x_points)}")
         self._decode(self.plan.x, "x")
         self._rows()
 

@@ -128,7 +128,7 @@ class Turns(Values):
             first = f"{self._first_group()} + {self.lanes(plan.x_block // count)}"
             self.line(f"g = {first}")
             if self.masked:
-                self.line(f"g_in = g * {count} < {self.x_end or self.number(plan.x_points)}")
+                self.line(f"g_in = g * {count} < {self.number(plan.x_points)}")
             self.axes = dict(self.axes)
             self._decode(axes, "g")
             self.named["g"] = self.axes
@@ -137,7 +137,8 @@ class Turns(Values):
         self.grouped = True
 
     def _first_group(self) -> str:
-        return f"{self.block_number} * {self.plan.x_block // self.turns}"
+        number = "x_number" if self.plan.outer else "program"
+        return f"{number} * {self.plan.x_block // self.turns}"
 
     def _load(self, buffer: str, index: Index) -> str:
         place = self.runs.get((buffer, index)) if self.grouped else None

@@ -48,9 +48,6 @@ class Values(Lines):
         self.wide = is_wide(kernel, plan)
         self.ranges = Ranges()
         self.masked = True  # whether the points of x may be outside
-        self.x_end = ""  # before which they are inside, where that is not how many there are
-        apart = plan.outer or plan.y is not None
-        self.block_number = "x_number" if apart else "program"  # of the block of x
         self.whole = False  # whether all of a block of r is known to be inside
         self.axes: dict[Axis, str] = {}
         self.named: dict[str, dict[Axis, str]] = {}  # axes at some of the points, by their name
@@ -477,9 +474,8 @@ class Values(Lines):
             lanes = f"{self.lanes(block // group)} * {group}"
             self.line(f"{name} = ({self.first[along]} + {lanes}){shape}")
             if self.masked if along == "x" else self._some_outside():
-                end = self.x_end if along == "x" else ""
                 points = plan.x_points if along == "x" else plan.r_points
-                self.line(f"{name}in = {name} < {end or self.number(points)}")
+                self.line(f"{name}in = {name} < {self.number(points)}")
             self.axes = dict(self.axes)
             self._decode(axes, name)
             self.named[name] = self.axes

@@ -301,15 +301,3 @@ def test_three_blocks_of_moments_are_read_at_once_where_none_is_left_over_alone(
 
     blocks = [together(n * 4096 + 512) for n in (4, 5, 6, 7, 8, 9, 10)]
     assert blocks == [False, False, True, False, True, True, False]
-
-
-def test_the_last_block_has_vectors_too() -> None:
-    """Else what it needs of registers all programs have, and fewer of them run beside others."""
-    gelu = kernel_of(F.gelu, halves((1 << 20) - 1))
-    ptx = ptx_of(gelu)
-    assert print_kernel(gelu).source.count("tl.load(") == 3
-    assert ptx.count("ld.global.v4.b32") == 4 and ptx.count("ld.global.b16") == 1
-    rough = kernel_of(lambda x: x.to(torch.float8_e4m3fn), halves((1 << 20) - 1))
-    assert print_kernel(rough).source.count("tl.load(") == 2
-    whole = kernel_of(F.gelu, halves((1 << 20) - 16))
-    assert print_kernel(whole).source.count("tl.load(") == 1
