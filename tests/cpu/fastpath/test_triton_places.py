@@ -5,8 +5,10 @@ Their values are compared by ``triton_positions.py`` and ``triton_kernels.py``.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -21,7 +23,9 @@ from fastpath.gpu.tiling import tiling
 from fastpath.gpu.vectors import print_kernel
 from fastpath.ir.expr import Expr, cast, const, position
 from fastpath.ir.index import Axis, Index
-from fastpath.schedule.kernel import Kernel
+from fastpath.schedule import slabs
+from fastpath.schedule.kernel import Kernel, Store
+from fastpath.schedule.slabs import in_slabs
 from tests.cpu.fastpath.triton_kernels import kernels_of, program_of
 
 HALF = torch.bfloat16
@@ -162,6 +166,36 @@ def test_vectors_of_more_words_than_there_are_stay_in_the_cache() -> None:
     assert "evict" not in print_kernel(resized).source
 
 
+def test_a_large_tables_columns_are_read_for_all_words_before_others_are() -> None:
+    def extents(count: int, *table: int, dtype: torch.dtype = HALF) -> list[int]:
+        ids = torch.empty(count, dtype=torch.int64)
+        kernel = kernel_of(lambda i, w: F.embedding(i, w), ids, halves(*table, dtype=dtype))
+        return [axis.extent for axis in tiling(kernel).x]
+
+    assert extents(65536, 4096, 1024) == [8, 65536, 128]  # slabs of 256 bytes
+    assert extents(65536, 4096, 1024, dtype=torch.float32) == [16, 65536, 64]
+    assert extents(65536, 512, 1024) == [65536, 1024]  # the cache has all of it
+    assert extents(4096, 4096, 1024) == [4096, 1024]  # hardly a vector is read twice
+    assert extents(65536, 16384, 128) == [65536, 128]  # a slab is all of a vector
+    assert extents(65536, 4096, 300) == [65536, 300]
+    ids, table = torch.empty(64, 1024, dtype=torch.int64), halves(4096, 1024)
+    placed = kernel_of(lambda i, w, p: F.embedding(i, w) * 2 + p, ids, table, halves(1024, 1024))
+    assert tiling(placed).x[0].extent == 8
+    ptx = ptx_of(placed)  # three vectors of words' elements and as many of positions' and results
+    assert "ld.global.v4.b32" in ptx.replace(".L1::evict_last.L2::cache_hint", "")
+    with mock.patch.object(slabs, "LEAST", 1 << 40):
+        whole = kernel_of(lambda i, w: F.embedding(i, w), ids, table)
+    (stage,) = whole.stages
+    (store,) = stage.statements
+    assert isinstance(store, Store) and len(whole.outer) == 1
+    drawn = Expr("philox", (const(0, "int64"), const(0, "int64"), position(store.index)), "int64")
+    stage.statements = [
+        dataclasses.replace(store, value=Expr("mul", (store.value, drawn), "int64"))
+    ]
+    before = whole.outer
+    assert in_slabs(whole, 256).outer == before  # random words go by the order of all elements
+
+
 # -- how much a thread does ----------------------------------------------------------------------
 
 
@@ -228,3 +262,42 @@ def test_neighbours_that_add_at_places_of_their_own_are_neighbouring_threads() -
     rows = x[:32].contiguous(), i[:, 0].contiguous(), x
     *_, together = kernels_of(program_of(lambda a, i, b: a.index_add(0, i % 32, b), rows))[0]
     assert tiling(together).x_block == 1024  # neighbours go to neighbouring places
+
+
+def test_threads_that_scan_words_have_few_points_and_registers_for_these() -> None:
+    def plan(width: int, dtype: torch.dtype) -> tuple[int, int | None]:
+        found = tiling(kernel_of(lambda x: x.cumsum(-1), halves(16384, width, dtype=dtype)))
+        return found.warps, found.registers
+
+    single = [plan(width, torch.float32) for width in (1000, 2048, 4096, 8192, 16384)]
+    assert single == [(4, None), (8, None), (16, 32), (16, 64), (16, None)]
+    assert plan(4096, HALF) == (4, None) and plan(4096, torch.int64) == (8, None)
+    kernel = kernel_of(lambda x: x.cumsum(-1), halves(16384, 4096, dtype=torch.float32))
+    assert ".maxnreg 32" in ptx_of(kernel)
+
+
+def test_programs_hold_as_many_bytes_of_rows_as_the_cache_does() -> None:
+    def plan(
+        function: Callable[..., Any], width: int, dtype: torch.dtype = HALF
+    ) -> tuple[int, int, int | None]:
+        found = tiling(kernel_of(function, halves(4096, width, dtype=dtype)))
+        return found.warps, found.r_block, found.registers
+
+    softmax = lambda x: torch.softmax(x, -1)  # noqa: E731
+    assert plan(softmax, 24576) == (16, 4096, None)
+    assert plan(softmax, 32000) == plan(softmax, 65536) == (32, 8192, 32)
+    assert plan(softmax, 24576, torch.float32) == (32, 4096, 32)
+    assert plan(softmax, 65536, torch.float32) == (32, 8192, None)
+    assert plan(lambda x: F.normalize(x, dim=-1), 65536) == (32, 8192, 32)
+    assert plan(lambda x: F.normalize(x, dim=-1), 24576, torch.float32)[0] == 16
+    norm = lambda x: F.layer_norm(x, x.shape[-1:])  # noqa: E731
+    assert plan(norm, 65536) == (16, 4096, None)  # moments need the registers
+
+
+def test_three_blocks_of_moments_are_read_at_once_where_none_is_left_over_alone() -> None:
+    def together(points: int) -> bool:
+        kernel = kernel_of(lambda x: F.group_norm(x, 32), halves(64, 256, points // 8))
+        return "loop_unroll_factor=3" in print_kernel(kernel).source
+
+    blocks = [together(n * 4096 + 512) for n in (4, 5, 6, 7, 8, 9, 10)]
+    assert blocks == [False, False, True, False, True, True, False]

@@ -24,6 +24,7 @@ KERNELS |= {"channels": 3, "in turns": 2, "between": 2}
 KERNELS |= {"in turns of four": 1, "in turns of four, halves": 1, "in turns of four, integers": 1}
 KERNELS |= {"pairs in turns": 2, "in turns, halves": 2, "borders": 3, "patches": 2}
 KERNELS |= {"apart": 3, "apart, integers": 16}
+KERNELS |= {"slabs": 4}
 KERNELS |= {"many writes": 7, "writes without order": 5}
 
 
