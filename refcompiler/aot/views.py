@@ -119,6 +119,18 @@ def refuses_writes(t: torch.Tensor) -> bool:
     return torch._C._autograd._get_creation_meta(t) == several
 
 
+def refuses(t: torch.Tensor) -> bool:
+    """Whether eager has an error for writes to ``t`` that autograd sees: it is a view of a leaf, or
+    was not made as other views are."""
+    if not t._is_view():
+        return False
+    base = t._base
+    if base is not None and base.requires_grad and base.is_leaf:
+        return True
+    usual = torch._C._autograd.CreationMeta.DEFAULT
+    return t.requires_grad and torch._C._autograd._get_creation_meta(t) != usual
+
+
 def is_data(t: torch.Tensor, base: torch.Tensor) -> bool:
     """Whether ``t`` has the memory of ``base``, and another count of writes."""
     if t.is_inference() or base.is_inference():
