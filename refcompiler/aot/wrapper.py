@@ -224,7 +224,7 @@ class Wrapper:
     def _refused(self) -> None:
         """Calls with what eager refuses a write to: what comes before it happens, and no more."""
         names = [self.values[write.place] for write in self.seen.writes if write.tracked]
-        if names:
+        if names := [name for name in names if name not in self.sources]:
             self.names["refuses"] = refuses
             why = "autograd refuses a write to an input"
             self._as_it_is(" or ".join([f"refuses({name})" for name in names]), why)
