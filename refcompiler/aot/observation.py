@@ -411,7 +411,7 @@ class _Observer:
             return Plain(t)
         if t.layout is not torch.strided:
             raise Unsupported("an output is not a strided tensor")
-        if t.is_leaf and t.grad is not None and id(t) not in self.places:
+        if id(t) not in self.places and not is_outdated(t) and t.is_leaf and t.grad is not None:
             raise Unsupported("a tensor of the graph is given a gradient")
         if id(t) in self.places:
             return Same(self.places[id(t)])
