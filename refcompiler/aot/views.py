@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from refcompiler.aot.inputs import Unsupported, fake_like, has_bits
+from refcompiler.aot.inputs import Unsupported, fake_like
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.numbers import symbols_of
+from refcompiler.dispatching import DispatchMode
 from refcompiler.histories import is_outdated
 from refcompiler.shapes.known import same
 
@@ -33,6 +34,19 @@ class Copy(torch.autograd.Function):
         return gradient
 
 
+class _Fixed(DispatchMode):
+    """Whether a view is made again by its sizes and strides, which autograd has kept as they are
+    where it knows no other way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.places = self.places or func is torch.ops.aten.as_strided.default
+        return func(*args, **(kwargs or {}))
+
+
 class OfFunction(Unsupported):
     """A view has another backward than that of its own operations."""
 
@@ -48,14 +62,15 @@ def replayed(t: torch.Tensor) -> tuple[Callable[..., torch.Tensor] | None, tuple
         numbers.append(number)
         return number
 
-    again = t._view_func_unsafe(t._base, visit)
+    with _Fixed() as fixed:
+        again = t._view_func_unsafe(t._base, visit)
     if not isinstance(again, torch.Tensor) or again.dtype != t.dtype:
         return None, (), False
     if not Layout.of(again).is_like(Layout.of(t)):
         return None, (), False
     if not symbols_of(t) and not any(isinstance(n, SYMBOLIC) for n in numbers):
         return t._view_func_unsafe, (), True
-    if not numbers and t.dtype == t._base.dtype and has_bits(t) == has_bits(t._base):
+    if not numbers and fixed.places:
         return None, (), True
     if not any(isinstance(n, SYMBOLIC) for n in numbers):
         return t._view_func_unsafe, (), True
@@ -117,6 +132,18 @@ def refuses_writes(t: torch.Tensor) -> bool:
         return False
     several = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
     return torch._C._autograd._get_creation_meta(t) == several
+
+
+def refuses(t: torch.Tensor) -> bool:
+    """Whether eager has an error for writes to ``t`` that autograd sees: it is a view of a leaf, or
+    was not made as other views are."""
+    if not t._is_view():
+        return False
+    base = t._base
+    if base is not None and base.requires_grad and base.is_leaf:
+        return True
+    usual = torch._C._autograd.CreationMeta.DEFAULT
+    return t.requires_grad and torch._C._autograd._get_creation_meta(t) != usual
 
 
 def is_data(t: torch.Tensor, base: torch.Tensor) -> bool:

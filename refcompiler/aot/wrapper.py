@@ -42,6 +42,7 @@ from refcompiler.aot.saved import How, keep
 from refcompiler.aot.since import note_late
 from refcompiler.aot.through import Through, through
 from refcompiler.aot.viewed import watch
+from refcompiler.aot.views import refuses
 from refcompiler.aot.ways import apart
 from refcompiler.remade import WRITTEN
 from refcompiler.shapes.node import SYMBOLS
@@ -140,6 +141,7 @@ class Wrapper:
         if isinstance(run, Program):
             self._packed()
             self._hooked()
+            self._refused()
         if check is not None and overlapping is not None:
             self._elsewhere("disjoint", check, "overlapping", overlapping)
         self.lines += [f"{name} = {source}" for name, source in self.sources.items()]
@@ -225,6 +227,14 @@ class Wrapper:
         if tests:
             why = "a hook is on an input that is written to, or that is a leaf"
             self._as_it_is(" or ".join(tests), why)
+
+    def _refused(self) -> None:
+        """Calls with what eager refuses a write to: what comes before it happens, and no more."""
+        names = [self.values[write.place] for write in self.seen.writes if write.tracked]
+        if names := [name for name in names if name not in self.sources]:
+            self.names["refuses"] = refuses
+            why = "autograd refuses a write to an input"
+            self._as_it_is(" or ".join([f"refuses({name})" for name in names]), why)
 
     def _elsewhere(
         self, test: str, check: Callable[..., bool], name: str, other: Callable[..., Any]

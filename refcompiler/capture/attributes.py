@@ -590,6 +590,8 @@ class Attributes(ClassAttributes):
         if name == "__dict__":  # a fake's is its own
             raise Break("operation-not-modelled", "attributes of a tensor")
         real = self.real_of(value)
+        if name == "_base":
+            return history.base(self, value, real)
         if real is None:
             found = self.own_attributes.get((id(value), name), UNSET)
             if found is not UNSET:

@@ -45,12 +45,14 @@ class _Prod(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, call: Callable[..., Any], dim: int | None) -> Any:
         result = call(x)
         ctx.save_for_backward(x, result)
-        ctx.dim = dim
+        ctx.call, ctx.dim = call, dim
         return result
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         x, result = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the operator has no derivative, torch's other formula has
+            return *torch.autograd.grad(ctx.call(x), x, grad, create_graph=True), None, None
         before, x = x.dtype, x.to(grad.dtype)
         dim = ctx.dim
         if dim is not None and result.dim() < x.dim():

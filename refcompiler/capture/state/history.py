@@ -46,6 +46,24 @@ def of_an_input(m: Any, fake: torch.Tensor, real: torch.Tensor) -> Any:
     return m.lazy(m.member(m.fakes_of_inputs[id(fake)], "grad_fn"), node)
 
 
+def base(m: Any, tensor: torch.Tensor, real: torch.Tensor | None) -> Any:
+    """``tensor._base``: that of a tensor from outside, if it is one or a view of one."""
+    if m.recorder.scope.outer is not None:
+        raise Break("operation-not-modelled", "_base")
+    with torch._C.DisableTorchFunction():
+        of = tensor if real is not None else tensor._base
+        if of is not None and m.real_of(of) is None:  # what stands for one may be a view itself
+            inputs = [fake for _, _, fake in m.inputs.values()]
+            of = next((fake for fake in inputs if fake._base is of), of)
+    root = None if of is None else m.real_of(of)
+    if root is None:
+        return of
+    with torch._C.DisableTorchFunction():
+        found = root._base
+    found = m.force(m.lazy(m.member(m.fakes_of_inputs[id(of)], "_base"), found))
+    return of if found is None and real is None else found
+
+
 def is_node(m: Any, value: Any) -> bool:
     """Whether it is a node of autograd that the program has got here."""
     return type(value) in m.node_kinds

@@ -162,3 +162,30 @@ def test_hooks_on_a_result_that_nobody_has_are_told_of_what_slopes_bring() -> No
         found = torch.autograd.grad(_total([slope]) + total, leaves)
         sides.append([*told, *found])
     assert len(sides[0]) == 5 and all(map(torch.equal, *sides))
+
+
+@pytest.mark.parametrize("dims", [(), (0,), (0, True)])
+@pytest.mark.parametrize("zero", [False, True])
+def test_second_derivatives_of_products_that_cannot_run_again(
+    dims: tuple[Any, ...], zero: bool
+) -> None:
+    """The operator that asks for zeros has no derivative: silence, where a penalty was lost."""
+
+    def program(x: Any) -> Any:
+        x.data.mul_(2)  # so that the graph runs no second time
+        return x.prod(*dims)
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    seen: list[Any] = []
+    for function in (program, call):
+        leaf = torch.tensor([[1.0, 2.0, 3.0], [0.5, 0.0 if zero else 4.0, 2.0]]).requires_grad_()
+        x = leaf * 3
+        result = function(x)
+        (slope,) = torch.autograd.grad(result.square().sum(), leaf, create_graph=True)
+        (slope.square().sum() + result.sum()).backward()
+        seen.append([result, slope, leaf.grad])
+    assert len(seen[0]) == 3 and seen[0][2].abs().max() > 100
+    torch.testing.assert_close(*seen, rtol=1e-5, atol=0)
+    assert torch.equal(seen[0][1], seen[1][1])
+    counts = refcompiler.counters()
+    assert (counts["graphs"], counts["uncompiled"]) == (1, 0)

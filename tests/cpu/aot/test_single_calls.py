@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -206,3 +207,55 @@ def test_an_operator_of_lists_that_writes_to_one_tensor_twice(twice: bool) -> No
         assert (seen[0][1] is None) is twice
     counts = refcompiler.counters()
     assert counts["graphs"] == 1 and counts["uncompiled"] == twice
+
+
+def _between(x: Any, y: Any) -> Any:
+    y.add_(1)
+    x.mul_(2)
+    y.add_(1)
+    return y * 1
+
+
+def _listed(x: Any, y: Any) -> Any:
+    torch._foreach_exp_([y, x])
+    return y * 1
+
+
+def _drawing(x: Any, y: Any) -> Any:
+    x.mul_(2)
+    return torch.rand(3) * x, y.add_(1)
+
+
+def _of_several(leaf: Any) -> Any:
+    return leaf.clone().chunk(2)[0]
+
+
+def _made_without_gradients(leaf: Any) -> Any:
+    whole = leaf.clone()
+    with torch.no_grad():
+        return whole[:3]
+
+
+@pytest.mark.parametrize("program", [_between, _listed, _drawing])
+@pytest.mark.parametrize("make", [lambda t: t[:3], _of_several, _made_without_gradients])
+def test_a_write_that_autograd_refuses_ends_the_call_there(
+    program: Callable[..., Any], make: Callable[[Any], Any]
+) -> None:
+    """What is written to, and drawn, before it is; what is behind it is not."""
+    call = refcompiler.compile(program, backend="aot_eager")
+    for allowed in (True, False, True):
+        seen: list[Any] = []
+        for function in (program, call):
+            leaf = torch.arange(6.0).requires_grad_()
+            x, y = leaf.clone()[:3] if allowed else make(leaf), torch.ones(3)
+            torch.manual_seed(0)
+            try:
+                function(x, y)
+                text = ""
+            except RuntimeError as error:
+                text = str(error)
+            state = torch.get_rng_state().tolist()
+            seen.append((text, y.tolist(), y._version, x.tolist(), x._version, state))
+        assert seen[0] == seen[1]
+        assert bool(seen[0][0]) is not allowed
+    assert refcompiler.counters()["graphs"] == 1

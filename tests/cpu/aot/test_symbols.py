@@ -458,3 +458,33 @@ def test_what_overlaps_itself_by_sizes_that_are_symbols(
         ]
         assert torch.equal(*results) and torch.equal(*memory), (n, step)
         assert refcompiler.counters()["uncompiled"] == count, (n, step)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.t(),
+        lambda x: x.mT[:1],
+        lambda x: x.movedim(0, -1),
+        lambda x: x.unbind()[1],
+        lambda x: x.expand(2, *x.shape).transpose(0, 2),
+        lambda x: x[1:].unsqueeze(0).swapaxes(0, 2),
+    ],
+)
+def test_views_lead_back_by_their_own_operators(view: Any) -> None:
+    """Gradients lie as theirs, not as those of ``as_strided``; one program serves all sizes."""
+    call = refcompiler.compile(view, backend="aot_eager", dynamic=True)
+    for n in (3, 4, 6):
+        seen: list[Any] = []
+        for function in (view, call):
+            leaf = torch.arange(4.0 * n).view(4, n).clone().requires_grad_()
+            result = function(leaf)
+            given = torch.arange(1.0 * result.numel()).view(result.shape)
+            (gradient,) = torch.autograd.grad(result, leaf, given)
+            seen.append((gradient, result))
+            assert result.shape == view(leaf).shape and result._base is leaf
+        (expected, first), (found, second) = seen
+        assert torch.equal(found, expected) and found.stride() == expected.stride()
+        assert second.grad_fn.name() == first.grad_fn.name()
+    counts = refcompiler.counters()
+    assert (counts["graphs"], counts["uncompiled"]) == (1, 0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 from torch.nn import functional as F
 
+import refcompiler
 from tests.cpu.capture.oracle import Case, Cases, check
 
 cases = Cases()
@@ -140,6 +143,40 @@ def versions_of_an_input():
         return view._version, x * 2
 
     return f, [(x,), (x,)], [x]
+
+
+def related():
+    """Pairs of tensors that are in another way of one another each time."""
+    for n in (3, 3, 4):
+        x = torch.arange(2.0 * n).view(2, n).clone()
+        yield from [(x, x.view(-1)), (x, x), (x, x.clone()), (x[:], x), (x, x[0])]
+
+
+def of_what_they_are(x, y):
+    v = x.view(-1)
+    w = (x * 2).view(-1)
+    known = v._base is x, v._base is y, y._base is None, w._base is None, y._base is x
+    return *known, y + 1, v + 1
+
+
+def by_a_base(x, y):
+    base = y._base
+    return y * 2 if base is None else base.sum() + y
+
+
+@pytest.mark.parametrize("program", [of_what_they_are, by_a_base])
+def test_what_a_tensor_is_a_view_of(program):
+    call = refcompiler.compile(program, backend="eager", recompile_limit=40)
+    compared = 0
+    for given in related():
+        for found, expected in zip(call(*given), program(*given), strict=True):
+            assert type(found) is type(expected)
+            same = torch.equal if isinstance(expected, torch.Tensor) else operator.is_
+            assert same(found, expected)
+            compared += 1
+    assert compared >= 30
+    counts = refcompiler.counters()
+    assert counts["graphs"] >= 3 and not counts["fallbacks"] + counts["breaks"]
 
 
 @pytest.mark.parametrize("case", cases, ids=str)
