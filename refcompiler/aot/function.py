@@ -123,8 +123,7 @@ class Compiled(torch.autograd.Function):
         if program.viewed and len(given) == program.outputs:
             given += come(ctx)
         if program.refused:
-            known = program.refused, program.asked(given), inputs_of(ctx), program.places
-            check(ctx, *known)
+            check(ctx, program.refused, program.asked(given), inputs_of(ctx), program.places)
         if ctx.joined is not None:
             ctx.joined.begin(given)
         merged = None if ctx.pending is None else pending(ctx)

@@ -51,7 +51,7 @@ class View:
     base, detached. ``before``: it was made without gradients and is older than the last write to
     its base, of which autograd refuses to tell what it is. ``apart``: it is of the base's ``data``,
     writes to which are not writes to the base, and was written to so many times (else -1).
-    ``older``: it was made before the last write to its base, which autograd does not see; behind it,
+    ``older``: it was made before the last write to its base, of which autograd sees none; behind it
     it leads to what that is of, if that is a view itself.
     ``over``: another view of that base, of which it is made again in the base's stead.
     """

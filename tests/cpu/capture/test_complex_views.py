@@ -1,4 +1,4 @@
-"""Inputs that read pairs of real numbers as complex ones, in memory that begins as something else."""
+"""Inputs that read pairs of real numbers as complex ones, of memory that is no pairs."""
 
 from __future__ import annotations
 
