@@ -94,6 +94,7 @@ class Watching(Runner):
             read = [(id(t), t._version) for t in given if id(t) in self.reads]
             older = [t for t in given if isinstance(t, torch.Tensor) and self.is_older(t)]
             read += [(id(t._base), t._version) for t in older]
+        versions = [(t, t._version) for t in given if _is_counted(t)] if self.tensors else []
         self.spread |= {memory(t) for t in uncounted}
         if name in ("as_strided", "as_strided_"):
             result = self._reach(n)
@@ -106,7 +107,11 @@ class Watching(Runner):
                 raise Unsupported("a tensor that is written to overlaps itself")
         else:
             result = super().run_node(n)
-        self._look_at_views(result)
+        self.turn += 1
+        if any(t._version != version for t, version in versions) or n.op == "call_module":
+            self._look_at_writes()
+        if self.tensors:
+            self._look_at_views(result)
         if read and any(_is_tracked(t) for t in pytree.tree_leaves(result)):
             for key, version in read:
                 self.reads[key].add(version)
@@ -129,11 +134,12 @@ class Watching(Runner):
             raise Unsupported(f"the graph makes a tensor subclass ({type(result).__name__})")
         return result
 
-    def _look_at_views(self, result: Any) -> None:
-        self.turn += 1
+    def _look_at_writes(self) -> None:
         for key, t in self.tensors.items():
             if t._version != self.versions_now[key]:
                 self.versions_now[key], self.written[key] = t._version, self.turn
+
+    def _look_at_views(self, result: Any) -> None:
         for t in result if isinstance(result, (list, tuple)) else [result]:
             if isinstance(t, torch.Tensor) and t._is_view() and id(t._base) in self.reads:
                 self.made.setdefault(id(t), (self.turn, t))
@@ -194,6 +200,10 @@ class Watching(Runner):
         if t.untyped_storage()._cdata in self.storages and not inside:
             raise Unsupported("as_strided reaches memory that an input is not said to have")
         return t
+
+
+def _is_counted(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and not t.is_inference()
 
 
 def _is_tracked(t: Any) -> bool:
