@@ -123,7 +123,7 @@ class Compiled(torch.autograd.Function):
         if program.viewed and len(given) == program.outputs:
             given += come(ctx)
         if program.refused:
-            check(program.refused, program.asked(given), inputs_of(ctx), program.places)
+            check(ctx, program.refused, program.asked(given), inputs_of(ctx), program.places)
         if ctx.joined is not None:
             ctx.joined.begin(given)
         merged = None if ctx.pending is None else pending(ctx)
@@ -310,6 +310,7 @@ def with_state(function: Any) -> None:
     node.unpacked = NOTHING  # by hooks, in the stages of the backward with this number
     node.currents = ()  # where hooks have what is saved: what is not
     node.state = None  # of the generator that the forward draws from
+    node.spent = 0  # tangents of what a backward has freed that raised
     node.left = None  # behind a backward of some outputs, for the others
     node.once = node.gone = 0  # tangents that may come once, and those of them that have
     node.asked = 0  # the tangents of backwards so far, where a part may run once

@@ -51,8 +51,8 @@ class View:
     base, detached. ``before``: it was made without gradients and is older than the last write to
     its base, of which autograd refuses to tell what it is. ``apart``: it is of the base's ``data``,
     writes to which are not writes to the base, and was written to so many times (else -1).
-    ``older``: it was made before the last write to its base, which autograd does not see; behind
-    it, it leads to what that is of, if that is a view itself.
+    ``older``: it was made before the last write to its base, of which autograd sees none; behind it
+    it leads to what that is of, if that is a view itself.
     ``over``: another view of that base, of which it is made again in the base's stead.
     """
 
@@ -300,18 +300,18 @@ def observe(
         raise Unsupported("a tensor that is written to partly overlaps one that is read")
     seen = _Observer(inputs, before).of(outputs)
     for at, write in enumerate(seen.writes):
-        steps = watching.steps.get(id(inputs[write.place]), ())
+        steps = watching.readers.steps.get(id(inputs[write.place]), ())
         known = [type(n) is int for _, given in steps for n in pytree.tree_leaves(given)]
         if write.tracked and len(steps) == write.times and all(known):
             write = seen.writes[at] = replace(write, steps=steps)
-        versions = watching.reads.get(id(t := inputs[write.place]))
+        versions = watching.readers.reads.get(id(t := inputs[write.place]))
         if versions and not bases and not write.tracked:
             read = min(versions) < t._version, max(versions) == t._version
             if write.layout is not None and read[1]:
                 raise Unsupported("the graph reads what it has changed in size past autograd")
             seen.writes[at] = replace(write, read=read)
     if not bases:
-        seen.age(watching.is_older, pytree.tree_leaves(outputs))
+        seen.age(watching.readers.is_older, pytree.tree_leaves(outputs))
     flat = {place for base in bases if not base.tracked for place, *_ in base.members}
     if any(w.tracked and w.requires_grad and w.place in flat for w in seen.writes):
         raise Unsupported("a write makes autograd track what shares memory, unknown to it before")

@@ -25,18 +25,23 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.utils import _pytree as pytree
 
 from refcompiler.aot.inputs import Unsupported
+from refcompiler.aot.kept import FREED
 from refcompiler.aot.missing import reached
+from refcompiler.aot.reads import saves
 from refcompiler.aot.wanted import goes_to
 from refcompiler.histories import is_outdated, nodes_of
 
 _TEXT = re.compile(r"(the )?derivative for .* is not implemented")
 #: Autograd's functions of operators that have no formula at all. They are as old as can be.
 _NONE = ("NotImplemented", "Error")
+#: Whether the backward that runs now may run again.
+keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 _newest = torch.autograd._get_sequence_nr
 
 #: The text, whether it is a ``NotImplementedError``, which tangents (bits) come to what raises it,
-#: and what that leads to: inputs, by number. Rows of plain values, which a package keeps.
-Refusal = tuple[str, bool, int, Sequence[int]]
+#: those on whose way autograd has freed something by then, and what that leads to: inputs, by
+#: number. Rows of plain values, which a package keeps.
+Refusal = tuple[str, bool, int, int, Sequence[int]]
 
 
 class Learnt(Exception):
@@ -159,25 +164,35 @@ def refusals(
     ways, every = reached(outputs), (1 << len(outputs)) - 1
     rows: list[Refusal] = []
     kinds: set[tuple[int, ...]] = set()
-    for node in sorted(found, key=_turns(nodes).__getitem__, reverse=True):
+    turns = _turns(nodes)
+    keeping = [node for node in nodes if saves([node])]
+    for node in sorted(found, key=turns.__getitem__, reverse=True):
         asked = functools.reduce(operator.or_, ways[node].values(), 0)
+        first = [ways[other].values() for other in keeping if turns[other] > turns[node]]
+        frees = functools.reduce(operator.or_, [mask for masks in first for mask in masks], 0)
         if asked != every:
             kinds.add((asked, every))
         ends = [edges[edge] for edge in _behind(node) if edge in edges]
-        rows.append((str(node.error), _has_formula(node.error), asked, tuple(sorted(ends))))
+        rows.append((str(node.error), _has_formula(node.error), asked, frees, tuple(sorted(ends))))
     return rows, kinds
 
 
 def check(
-    refused: Sequence[Refusal], asked: int, edges: Sequence[Any], places: Sequence[int]
+    node: Any, refused: Sequence[Refusal], asked: int, edges: Sequence[Any], places: Sequence[int]
 ) -> None:
-    """Raise what eager raises for a backward of the tangents ``asked`` (bits).
+    """Raise what eager raises for a backward of the tangents ``asked`` (bits), the second time what
+    it has freed before it came to that.
 
-    ``edges``: autograd's functions of the inputs ``places``. To be called in that backward.
+    ``node``: of the call. ``edges``: autograd's functions of the inputs ``places``. To be called in
+    that backward.
     """
-    nodes = {n: node for n, (node, _) in zip(places, edges, strict=False)}
-    for text, kind, tangents, inputs in refused:
-        if tangents & asked and any((node := nodes.get(n)) and goes_to(node) for n in inputs):
+    nodes = {n: function for n, (function, _) in zip(places, edges, strict=False)}
+    for text, kind, tangents, frees, inputs in refused:
+        if tangents & asked and any((end := nodes.get(n)) and goes_to(end) for n in inputs):
+            if node.spent & frees & asked:
+                raise RuntimeError(FREED)
+            if not keeps_graph():
+                node.spent |= frees & asked
             raise NotImplementedError(text) if kind else RuntimeError(text)
 
 

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from refcompiler.aot.inputs import Runner, Unsupported, has_bits
 from refcompiler.aot.layout import Layout
 from refcompiler.aot.packing import Writes, takes_data
+from refcompiler.aot.readers import Readers
 from refcompiler.aot.regions.table import OBSERVED
 from refcompiler.aot.restoring import leaves_gaps
 from refcompiler.aot.views import has_gaps_or_overlaps
@@ -52,19 +53,7 @@ class Watching(Runner):
         tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
         self.storages = {t.untyped_storage()._cdata for t in tensors}
         self.versions = {id(t): t._version for t in tensors}
-        #: Of those with a gradient, the versions with which autograd saw one read, itself or by a
-        #: view that was made before a write.
-        tracked = [t for t in tensors if t.requires_grad]
-        self.sharing: dict[int, list[torch.Tensor]] = {}  # them, by their memory
-        for t in tracked:
-            self.sharing.setdefault(memory(t), []).append(t)
-        self.versions_now = {id(t): t._version for t in tracked}
-        self.reads: dict[int, set[int]] = {id(t): set() for t in tracked}
-        #: And how autograd saw their sizes changed in place: names of methods, and arguments.
-        self.steps: dict[int, list[tuple[str, Sequence[Any]]]] = {}
-        self.turn = 0  # of a node
-        self.made: dict[int, tuple[int, torch.Tensor]] = {}  # by identity of a view of them, when
-        self.written: dict[int, int] = {}  # when they were written to last
+        self.readers = Readers(tensors)
         self.hooked: set[Any] = set()  # where the graph's own hooks are
         self.below: dict[int, torch.Tensor] = {}  # views of what overlaps itself
         #: What begins behind where its memory begins, and how often it was written to.
@@ -100,11 +89,7 @@ class Watching(Runner):
         uncounted = [t for t in overlapping if t.is_inference()]
         shared = [(t, t._version) for t in overlapping if not t.is_inference()]
         counted = [(t, t._version) for t in (*given, *bases) if _counts_writes(t)]
-        read = []
-        if torch.is_grad_enabled():
-            read = [(id(t), t._version) for t in given if id(t) in self.reads]
-            older = [t for t in given if isinstance(t, torch.Tensor) and self.is_older(t)]
-            read += [(id(t._base), t._version) for t in older]
+        self.readers.before(given)
         self.spread |= {memory(t) for t in uncounted}
         if name in ("as_strided", "as_strided_"):
             result = self._reach(n)
@@ -117,12 +102,7 @@ class Watching(Runner):
                 raise Unsupported("a tensor that is written to overlaps itself")
         else:
             result = super().run_node(n)
-        self._look_at_views(given, result)
-        if read and any(_is_tracked(t) for t in pytree.tree_leaves(result)):
-            for key, version in read:
-                self.reads[key].add(version)
-        if read and _moves_nothing(name) and result is given[0] and not n.kwargs:
-            self.steps.setdefault(id(result), []).append((name, n.args[1:]))
+        self.readers.after(n, result, name if _moves_nothing(name) else None)
         if self.writes is not None:
             self.writes.after()
         if self.begun:
@@ -146,21 +126,6 @@ class Watching(Runner):
         if isinstance(result, torch.Tensor) and not isinstance(result, _PLAIN):
             raise Unsupported(f"the graph makes a tensor subclass ({type(result).__name__})")
         return result
-
-    def _look_at_views(self, given: Sequence[Any], result: Any) -> None:
-        self.turn += 1
-        for at in {memory(t) for t in given if isinstance(t, torch.Tensor)}:
-            for t in self.sharing.get(at, ()):
-                if t._version != self.versions_now[id(t)]:
-                    self.versions_now[id(t)], self.written[id(t)] = t._version, self.turn
-        for t in result if isinstance(result, (list, tuple)) else [result]:
-            if isinstance(t, torch.Tensor) and t._is_view() and id(t._base) in self.reads:
-                self.made.setdefault(id(t), (self.turn, t))
-
-    def is_older(self, t: torch.Tensor) -> bool:
-        """Whether ``t`` is a view of an input that was written to behind it."""
-        turn, _ = self.made.get(id(t), (self.turn, t))
-        return turn < self.written.get(id(t._base), 0)
 
     def _overlaps(self, t: Any) -> bool:
         """Whether what is written to ``t`` is written to other elements of a view that it is of:

@@ -127,7 +127,7 @@ class GivenContents(NamedTuple):
         return version_of(self.fake) - self.version
 
     def check_views(self, outputs: Iterable[torch.fx.Node]) -> None:
-        """No view of what the tensor was given leaves: in eager it is one of the tensor."""
+        """No view of what the tensor was given leaves the graph: eager's is one of the tensor."""
         with torch._C.DisableTorchFunction():
             known = {id(self.fake), id(self.fake._base)} - {id(None)}
             for node in outputs:

@@ -45,7 +45,7 @@ RULES: dict[Any, Rule] = {
 
 
 def laid(function: Any, result: Any, args: Any, kwargs: Any) -> Any:
-    """``result`` of ``function``, of :data:`RULES`, where eager's lies, in memory of its own."""
+    """``result`` of ``function``, which :data:`RULES` has, where eager's lies, as no view."""
     given = args[0] if args else next(iter(kwargs.values()), None)
     if not (isinstance(result, torch.Tensor) and isinstance(given, torch.Tensor)):
         return result

@@ -19,6 +19,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import CONSTANT_NUMEL_LIMIT, FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
+from refcompiler.fakes.complex_views import is_of_pairs, of_pairs
 from refcompiler.fakes.fused import FUSED, fake_fused
 from refcompiler.fakes.grouped import GROUPED, fake_grouped
 from refcompiler.fakes.inplace import gives_its_first
@@ -163,6 +164,12 @@ class EagerFakeMode(QuietFakeMode):
                 alone = meta.untyped_storage().nbytes() == storage.nbytes()
         if not alone:
             self._teach()
+            if is_of_pairs(tensor):
+                with torch._C.DisableTorchFunction():
+                    base = self.from_tensor(tensor._base, static_shapes=True)
+                with self, torch._C.DisableTorchFunction():
+                    fake = of_pairs(tensor, base)
+                self._teach_one(tensor, fake)
             return self.from_tensor(tensor, static_shapes=True)
         with torch._C._DisableTorchDispatch():
             fake = blank(self, meta, tensor.device, tensor.requires_grad)

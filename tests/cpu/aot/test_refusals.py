@@ -119,3 +119,27 @@ def test_without_the_check_there_is_none(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(function, "check", lambda *_: None)
     with pytest.raises(AssertionError):
         _compare(_beside, "aot_eager")
+
+
+@pytest.mark.parametrize("first", ["older", "newer"])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_second_backward_finds_freed_what_ran_before_the_error(first: str, keeps: bool) -> None:
+    def program(x: Any) -> Any:
+        if first == "older":
+            return torch.heaviside(x, x * 2).sum() + x.exp().sum()
+        return x.exp().sum() + torch.special.zeta(x.abs() + 2, 2.0).sum()
+
+    refcompiler.reset()
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    sides = []
+    for each in (call, program):
+        x = torch.linspace(-1, 1, 4, requires_grad=True)
+        loss = each(x * 1)
+        said = []
+        for n in range(3):
+            with pytest.raises((RuntimeError, NotImplementedError)) as error:
+                torch.autograd.grad(loss, x, retain_graph=keeps and n == 0)
+            said.append((error.type, str(error.value)))
+        sides.append(said)
+    assert sides[0] == sides[1]
+    assert refcompiler.counters()["uncompiled"] == 0
