@@ -357,8 +357,8 @@ def _nothing() -> None:
 def edge_of(t: torch.Tensor) -> Edge:
     if t.grad_fn is not None:
         return t.grad_fn, t.output_nr
-    if not t.requires_grad:
-        return None, 0
+    if not t.requires_grad or (t._is_view() and t._base is not None and t._base.requires_grad):
+        return None, 0  # one made without gradients requires one, and leads nowhere
     edge = get_gradient_edge(t)
     return edge.node, edge.output_nr
 

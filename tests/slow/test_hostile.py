@@ -17,13 +17,17 @@ from tests.slow.batteries.hostile.judge import judge, shrink
 from tests.slow.batteries.hostile.writing import Case, write
 
 SEEDS = range(40)
-#: Which of them differ, and why.
-KNOWN: dict[int, str] = {}
+#: Which of them differ, and in what.
+KNOWN = {
+    6: "words about a write to what a function before a break has saved",
+    16: "`logical_not_` of one of several views, which autograd has no formula for",
+}
 
 
 def test_programs_are_as_in_eager() -> None:
     found = [*apart([seed for seed in SEEDS if seed not in KNOWN], "aot_eager", smaller=False)]
-    assert good(found), summary(found)
+    told = [(v.case, str(v.difference)) for v in found if v.difference]
+    assert good(found), (summary(found), told)
     judged = [v for v in found if not v.wavering]
     assert len(judged) >= 0.9 * len(SEEDS)
     assert sum(v.graphs for v in judged) > len(judged)

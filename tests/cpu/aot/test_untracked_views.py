@@ -203,3 +203,27 @@ def test_a_view_of_what_is_detached_takes_a_write_of_one() -> None:
         found.append([first.tolist(), second.tolist(), first.requires_grad, second._version])
     assert found[0] == found[1]
     assert refcompiler.counters()["uncompiled"] == 0
+
+
+def test_gradients_with_a_graph_beside_an_argument_that_leads_nowhere() -> None:
+    """A view of a leaf, made without gradients: it requires one, and has no function."""
+
+    def program(x: Any, y: Any) -> Any:
+        same = y.to(y.dtype)
+        return x.norm() * 2 + (x * same).sum()
+
+    call = refcompiler.compile(program, backend="aot_eager")
+    seen: list[Any] = []
+    for function in (program, call):
+        leaf, other = (torch.arange(1.0, 7.0).view(2, 3).clone().requires_grad_() for _ in range(2))
+        with torch.no_grad():
+            view = other[:1]
+        assert view.requires_grad
+        x = leaf.sin()
+        result = function(x, view)
+        first = torch.autograd.grad(result, [x, leaf, other], create_graph=True, allow_unused=True)
+        (second,) = torch.autograd.grad(first[1].square().sum(), leaf)
+        seen.append([result, *first, second])
+    assert len(seen[0]) == 5 and seen[0][3] is seen[1][3] is None
+    assert all(map(torch.equal, *[[t for t in each if t is not None] for each in seen]))
+    assert refcompiler.counters()["graphs"] == 1

@@ -84,7 +84,9 @@ class See:
             memory = t.untyped_storage()
             facts[name, "memory"] = storages.setdefault(memory._cdata, len(storages))
             facts[name, "memory size"] = memory.nbytes()
-            grad = t.grad if t.is_leaf or t.retains_grad else None
+            grad = None
+            if not _is_outdated(t) and (t.is_leaf or t.retains_grad):
+                grad = t.grad
             facts[name, "has grad"] = grad is not None
             if grad is not None:
                 for aspect, fact in _of(grad).items():
@@ -110,8 +112,9 @@ def _of(t):
         "strides": t.stride(),
         "offset": t.storage_offset(),
         "requires grad": t.requires_grad,
-        "is leaf": t.is_leaf,
-        "has function": t.grad_fn is not None,
+        "outdated": _is_outdated(t),
+        "is leaf": not _is_outdated(t) and t.is_leaf,
+        "has function": not _is_outdated(t) and t.grad_fn is not None,
         "retains grad": t.retains_grad,
         "conjugate": t.is_conj(),
         "negative": t.is_neg(),
@@ -122,6 +125,15 @@ def _of(t):
     if not t.is_inference():
         facts["version"] = t._version
     return facts
+
+
+def _is_outdated(t):
+    """Whether it is a view, made without gradients, of what was written to since."""
+    try:
+        t.grad_fn  # noqa: B018
+    except RuntimeError:
+        return True
+    return False
 
 
 def _contents(t):
