@@ -331,6 +331,10 @@ def _compile(
     if not training and not torch.is_inference_mode_enabled():
         wrapper.versions = versions
     if training:
+        if not bases:
+            places = range(len(every))
+            grown = [n for n in places if requires_grad(fakes[n]) and not leaves[n]]
+            wrapper.grown = frozenset(grown)
         wrapper.ways({taken[n] for n in run.partly}, leaves)
         wrapper.loose = joint.without_gradient() | joint.partly.keys()
         saving = functools.reduce(operator.or_, joint.saving, 0)

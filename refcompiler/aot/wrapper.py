@@ -81,6 +81,7 @@ class Wrapper:
         self.kept: Sequence[tuple[int, int, How]] = ()  # see :meth:`Links.kept`
         self.late: Sequence[int] = ()  # see :class:`refcompiler.aot.since.Asked`
         self.detached: Collection[int] = ()  # numbers of what is taken without a way on
+        self.grown: frozenset[int] = frozenset()  # inputs with a gradient that may be no leaves
         self.viewed: Sequence[int] = ()  # outputs that are views and have a tangent
         self.gated: set[int] = set()  # which levels of gates have their lines
         self.there: set[int | str] = set()  # which written inputs and views have theirs
@@ -144,6 +145,8 @@ class Wrapper:
             self._refused()
         if check is not None and overlapping is not None:
             self._elsewhere("disjoint", check, "overlapping", overlapping)
+        if isinstance(run, Program):
+            self._parts()
         self.lines += [f"{name} = {source}" for name, source in self.sources.items()]
         for n in self.seen.views:
             output = self.seen.outputs[n]
@@ -235,6 +238,17 @@ class Wrapper:
             self.names["refuses"] = refuses
             why = "autograd refuses a write to an input"
             self._as_it_is(" or ".join([f"refuses({name})" for name in names]), why)
+
+    def _parts(self) -> None:
+        """Calls with other parts of what one that is written to is a part of: behind the write they
+        have another function of autograd."""
+        self.names["beside"] = beside
+        for write in self.seen.writes:
+            name, others = self.values[write.place], self.grown - {write.place}
+            if write.requires_grad and write.counted and others and name[0] == "x":
+                named = ", ".join([self.values[place] for place in sorted(others)])
+                why = "another input is a view of what an input that is written to is a view of"
+                self._as_it_is(f"{name}._is_view() and beside({name}, ({named}, ))", why)
 
     def _elsewhere(
         self, test: str, check: Callable[..., bool], name: str, other: Callable[..., Any]
@@ -632,6 +646,12 @@ def counted(tensors: Sequence[torch.Tensor]) -> None:
     Each of ``tensors`` once more.
     """
     torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
+
+
+def beside(t: torch.Tensor, others: Sequence[torch.Tensor]) -> bool:
+    """Whether one of ``others`` is a view of what ``t`` is a view of, in other memory."""
+    base = t._base
+    return any(other._is_view() and other._base is base for other in others)
 
 
 def inferred(t: torch.Tensor) -> torch.Tensor:

@@ -200,3 +200,36 @@ def test_a_leaf_that_is_a_view() -> None:
             found += torch.autograd.grad([t], [leaf], [torch.ones_like(t)], True, allow_unused=True)
         sides.append([t.tolist() if isinstance(t, torch.Tensor) else t for t in found])
     assert sides[0] == sides[1] and sides[0][1] is None
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_part_beside_one_that_is_written_to(behind: bool, tracked: bool) -> None:
+    """They share a version, by which the other one has another function behind the write."""
+
+    def program(part: Any, other: Any) -> Any:
+        before = other * 3
+        with torch.set_grad_enabled(tracked):
+            part.mul_(2)
+        return before, (other * 2 if behind else part * 5), part * 1
+
+    refcompiler.reset()
+    call = refcompiler.compile(program, backend="aot_eager", fullgraph=True)
+    for shared in (False, True):
+        sides = []
+        for each in (call, program):
+            leaf = torch.arange(12.0, requires_grad=True)
+            whole = leaf * 1 if tracked else leaf
+            part, other = whole[:6], whole[6:]
+            if not shared:
+                other = (leaf * 2)[6:]
+            found: list[Any] = [part._version, other._version]
+            results = each(part, other)
+            for t in results:
+                asked = [leaf, part, other]
+                ones = torch.ones_like(t)
+                found += torch.autograd.grad([t], asked, [ones], True, allow_unused=True)
+            sides.append([t.tolist() if isinstance(t, torch.Tensor) else t for t in found])
+        assert sides[0] == sides[1]
+        assert len(sides[0]) == 11
+    assert refcompiler.counters()["uncompiled"] == 0
