@@ -361,11 +361,16 @@ def _custom(x: Any) -> Any:
     return _Tripled.apply(x * 2) + 1
 
 
+def _all_apart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(backend, "disjoint", lambda *_: lambda *_: True)
+    patch.setattr(wrapper, "beside", lambda *_: False)
+
+
 @case(
     "inputs that share memory",
     lambda: [T(8)],
     lambda x: ((x := x.clone())[:6], x[2:]),
-    without=lambda patch: patch.setattr(backend, "disjoint", lambda *_: lambda *_: True),
+    without=_all_apart,
 )
 def _overlapping(a: Any, b: Any) -> Any:
     a.add_(b * 2)
