@@ -54,7 +54,7 @@ from refcompiler.capture.models.classes import detach
 from refcompiler.capture.models.outlets import check_outlets
 from refcompiler.capture.natively import interpreting
 from refcompiler.capture.reentry import Learned, Reentry
-from refcompiler.capture.regions import attention, branches, custom, loops, transforms
+from refcompiler.capture.regions import attention, blocks, branches, custom, loops, transforms
 from refcompiler.capture.signals import Again, Break, Reason, Restart
 from refcompiler.capture.state import forward, functions, handles, hooks, modes, switches
 from refcompiler.capture.state.contexts import Contexts
@@ -78,6 +78,7 @@ __all__ = [
     "Symbolic",
     "assertions",
     "attention",
+    "blocks",
     "branches",
     "branchless",
     "classes",

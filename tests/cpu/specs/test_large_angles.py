@@ -88,8 +88,9 @@ def test_negative_lanes_are_computed_a_vector_at_a_time(name: str) -> None:
     (signature,) = kernel.signatures
     functions = kernel.inspect_llvm(signature).split("\ndefine ")[1:]
     variants = [f for f in functions if re.match(rf"internal .*@\.refcompiler\.{name}", f)]
-    products = re.findall(r"f(?:mul|add)[ \w]* <([48]) x double>", "".join(variants))
-    assert len(products) > 40, "each lane is computed by itself"
+    counts = [len(re.findall(r"f(?:mul|add)[ \w]* <[48] x double>", f)) for f in variants]
+    used = [count for count in counts if count]  # widths that this processor has
+    assert used and min(used) > 20, "each lane is computed by itself"
 
 
 @pytest.mark.skipif(not has_features("avx512f", "fma"), reason="the other tests cover this machine")
