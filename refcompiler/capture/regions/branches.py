@@ -114,7 +114,8 @@ def _cond(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     given = dict(zip(names, [m.force(a) for a in args], strict=False))
     given |= {k: m.force(v) for k, v in kwargs.items()}
     operands = given.get("operands", ())
-    if set(given) - set(names) or not {"pred", "true_fn", "false_fn"} <= set(given):
+    surplus = len(args) > len(names) or set(given) - set(names)
+    if surplus or not {"pred", "true_fn", "false_fn"} <= set(given):
         raise Break("higher-order", "torch.cond with other arguments than eager takes")
     if not isinstance(operands, (tuple, list)) or not isinstance(
         given["pred"], (torch.Tensor, bool, int, float)
@@ -141,14 +142,28 @@ def _cond(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
     return yes.form.fill(results)
 
 
-@model(*named("_higher_order_ops.while_loop ops.higher_order.while_loop"))
+_OF_LOOPS = ("cond_fn", "body_fn", "carried_inputs")
+
+
+@model(*named("_higher_order_ops.while_loop"))
 def _while_loop(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
-    names = ("cond_fn", "body_fn", "carried_inputs", "additional_inputs")  # the operator's alone
+    return _loop(m, frame, _OF_LOOPS, args, kwargs)
+
+
+@model(*named("ops.higher_order.while_loop"))
+def _while_loop_operator(m: Calls, frame: Any, args: Sequence, kwargs: Mapping) -> Any:
+    return _loop(m, frame, (*_OF_LOOPS, "additional_inputs"), args, kwargs)
+
+
+def _loop(m: Calls, frame: Any, names: Sequence[str], args: Sequence, kwargs: Mapping) -> Any:
+    """``names``: of all arguments, which are demanded."""
     given = dict(zip(names, [m.force(a) for a in args], strict=False))
     given |= {k: m.force(v) for k, v in kwargs.items()}
-    more = [m.force(v) for v in given.pop("additional_inputs", ())]
-    if set(given) != set(names[:3]) or not isinstance(given["carried_inputs"], (tuple, list)):
+    groups = [given.get(name) for name in names[2:]]
+    fits = set(given) == set(names) and len(args) + len(kwargs) == len(names)
+    if not fits or not all(isinstance(group, (tuple, list)) for group in groups):
         raise Break("higher-order", "torch.while_loop with arguments that eager refuses")
+    more = [m.force(v) for v in given.get("additional_inputs", ())]
     carried = tuple(map(m.force, given["carried_inputs"]))
     places = frozenset(i for i, value in enumerate(carried) if type(value) in _CARRIED)
     if not all(isinstance(v, torch.Tensor) or i in places for i, v in enumerate(carried)):

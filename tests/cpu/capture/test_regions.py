@@ -663,3 +663,22 @@ def test_what_torch_compiles_is_inlined() -> None:
         x = t(2, 3)
         torch.testing.assert_close(compiled(x), f(x), rtol=0, atol=0)
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("name", ["loop", "branch"])
+def test_arguments_that_are_too_many_are_eagers_error(name: str) -> None:
+    """The operator of loops takes one more, tensors that all steps read; the function does not."""
+
+    def loop(x: torch.Tensor) -> tuple:
+        return torch.while_loop(lambda x: x.sum() < 4, lambda x: (x + 1,), (x,), (x,))
+
+    def branch(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,), (x,))
+
+    function = {"loop": loop, "branch": branch}[name]
+    said = []
+    for run in (function, refcompiler.compile(function, backend="eager")):
+        with pytest.raises(TypeError) as told:
+            run(torch.ones(2))
+        said.append(str(told.value))
+    assert said[0] == said[1] != ""
